@@ -95,12 +95,12 @@ def main(arguments: Sequence[str]) -> int:
         total=images, desc="packing", unit="image", disable=parsed.no_progress or None
     ) as bar:
         written = pack(dataset, out, parsed.shards, parsed.short_side, parsed.quality, bar.update)
+    command = cli.with_typed_command(
+        f"python -m resnet_fn.train --recipe NAME --dataset mindrecord --data-dir {shell_words(out)}"
+    )
     say(
         f"{images} images in {out} ({written} shards written and read back, the others existed); "
-        "to train: "
-        + cli.with_typed_command(
-            f"python -m resnet_fn.train --dataset mindrecord --data-dir {shell_words(out)}"
-        )
+        f"to train: {command}"
     )
     return 0
 

@@ -474,15 +474,23 @@ def write_photographs(root: Path, train: int, val: int) -> Path:
     return root
 
 
+@pytest.fixture(scope="session")
+def ten_each(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3 classes, 7 training and 3 validation photographs each, of different sizes. Not to be
+    changed.
+    """
+    return write_photographs(tmp_path_factory.mktemp("data") / "photographs", 7, 3)
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """3 classes, 7 training and 3 validation photographs each, of different sizes."""
-    return write_photographs(tmp_path / "photographs", 7, 3)
+def folder(ten_each: Path, tmp_path: Path) -> Path:
+    """A copy of `ten_each` to be changed."""
+    return shutil.copytree(ten_each, tmp_path / "photographs")
 
 
 @pytest.fixture(scope="session")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, 12 and 30 each: more than evaluation computes at a time. Not to be changed."""
+    """As `ten_each`, 12 and 30: more than evaluation computes at a time. Not to be changed."""
     return write_photographs(tmp_path_factory.mktemp("data") / "photographs", 12, 30)
 
 

@@ -38,9 +38,8 @@ def test_only_tests_that_passed_are_left_out(python, tmp_path):
     words = ("-m", "pytest", "-p", "no:cacheprovider", "-rap", tmp_path)
     before = python(*words).stdout
     assert "2 passed, 1 skipped" in before
-    for log, result in ((before, "1 skipped in"), ("", "2 passed, 1 skipped")):
-        Path("log").write_text(log)
-        assert result in python(*words, "--not-passed-in=log", code=None).stdout
+    Path("log").write_text(before)
+    assert "1 skipped in" in python(*words, "--not-passed-in=log", code=None).stdout
     assert "2 passed, 1 skipped" in python(*words, "--not-passed-in=absent").stdout
 
 

@@ -101,6 +101,7 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
     fix = "give 'balanced' or the path of a text file"
     find = number_classes(classes)
     weights: dict[int, float] = {}
+    lines: dict[int, int] = {}  # the first line of each class
     for line, name, value, _ in read_table("class_weights", path, (CLASS, _WEIGHT), fix):
         number = find(name)
         if number is None:
@@ -109,14 +110,20 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
                 f"{path} line {line}: {name!r} is not a class of the data set; {reason}"
             )
         try:
-            weights[number] = float(value)
+            weight = float(value)
         except ValueError:
-            weights[number] = 0.0
-        if not 0 < weights[number] < float("inf"):
+            weight = 0.0
+        if not 0 < weight < float("inf"):
             raise ValueError(
                 f"{path} line {line}: weight {value!r} must be a number above 0; "
                 "write a line CLASS WEIGHT, with a number such as 0.5"
             )
+        if weights.setdefault(number, weight) != weight:
+            raise ValueError(
+                f"{path} line {line}: {classes[number]!r} has weight {weight:g}, but line "
+                f"{lines[number]} has {weights[number]:g}; keep one line"
+            )
+        lines.setdefault(number, line)
     if missing := [name for number, name in enumerate(classes) if number not in weights]:
         raise ValueError(
             f"{path}: has no weight for {first_few(missing)}; "

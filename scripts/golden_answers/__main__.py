@@ -38,7 +38,7 @@ NETS = (
         )
     ),
     f"{RIGHT}/test_outputs.py::test_each_right_port_agrees[a graph: nodes and edges, of other numbers]",
-    f"{RIGHT}/test_dropout.py::test_a_right_port_with_a_dropout_branch_agrees[use1]",
+    f"{RIGHT}/test_dropout.py::test_a_right_port_with_a_dropout_branch_agrees",
     f"{LADDER}/test_faults.py::test_half_precision_without_a_fault_agrees",
     f"{LADDER}/test_moving_state.py::test_state_that_moves_alike_agrees_under_any_name[True-average]",
     f"{LADDER}/test_causes.py::test_clipping_before_the_micro_batches_mean_is_named",

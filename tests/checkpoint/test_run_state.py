@@ -31,7 +31,7 @@ WRONG = {
     "without_gain": [None, "x"],
     "best": [7, [], {}, {"update": "../../x"}, {"update": 5, "top1": "high"}],
     "last": [0, {"event": "eval"}, {"update": 5, "loss": []}],
-    "recipe": [None, [], "resnet", {}, {"model": 3}],
+    "recipe": [None, [], 3, "resnet", {}, {"model": 3}],
     "dataset": [
         None,
         [],
@@ -40,6 +40,8 @@ WRONG = {
         {**INPUT, "std": [0.0]},
         {**INPUT, "full_scale": 0},
         {**INPUT, "mean": []},
+        {**INPUT, "channels": 3},
+        {**INPUT, "classes": None},
         {**INPUT, "classes": [1]},
         {**INPUT, "image_size": "8"},
     ],

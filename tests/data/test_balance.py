@@ -63,12 +63,22 @@ def test_class_weights_average_1_under_balanced_sampling():
         ("bee 1\n", "w.txt: |cat with a space, éléphant|a line CLASS WEIGHT"),
         ("class;weight\nbee;0,5\n", "w.txt line 2: weight '0,5'|a number such as 0.5"),
         ("bee\n", "w.txt line 1: 'bee' has no weight; write CLASS WEIGHT"),
+        ("bee 1\n\nbee 3\n", "w.txt line 3: 'bee' has weight 3, but line 1 has 1; keep one line"),
+        (
+            "éléphant 0.5\ne\u0301le\u0301phant 2\n",
+            "w.txt line 2: 'éléphant' has weight 2, but line 1 has 0.5; keep one line",
+        ),
     ],
 )
 def test_mistakes_in_a_file_of_weights_are_named(text, parts, raises_line):
     Path("w.txt").write_text(text, encoding="utf-8")
     with raises_line(*parts.split("|")):
         class_weights("w.txt", CLASSES, LABELS)
+
+
+def test_an_equal_weight_may_be_repeated():
+    Path("w.txt").write_text("a 1\nb 2\nb 2.0\n")
+    assert class_weights("w.txt", ("a", "b"), np.array([0, 1])) == pytest.approx((2 / 3, 4 / 3))
 
 
 def test_the_balance_is_listed_class_by_class():

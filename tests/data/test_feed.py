@@ -48,11 +48,9 @@ def test_two_threads_get_the_same_batches():
             assert asked.tolist() == MemoryFeed(PICTURES, recipe).indices(earlier).tolist()
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}]
-)
-def test_workers_share_a_mixed_update_without_changing_it(fields):
-    recipe = replace(AUGMENTED, **fields)
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_workers_share_a_mixed_update_without_changing_it(repeats):
+    recipe = replace(AUGMENTED, repeats=repeats)
     whole = MemoryFeed(PICTURES, recipe)
     shares = [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)]
     for update in (0, 1, 5):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +29,14 @@ ONE_EPOCH = shlex.split(
 )
 
 
-@pytest.mark.usefixtures("device")
-def test_a_renamed_class_folder_is_rejected(folder, capsys, raises_line):
+@pytest.fixture(scope="module")
+def trained(device, ten_each, tmp_path_factory):
+    out = tmp_path_factory.mktemp("trained") / "run"
+    train(*parse([*ONE_EPOCH, "--data-dir", str(ten_each), "--out-dir", str(out)]))
+    return out
+
+
+def test_a_renamed_class_folder_is_rejected(trained, folder, capsys, raises_line):
     """The classes are sorted by name: "zebra" puts the others' labels one lower."""
 
     def run(*more: str) -> None:
@@ -39,7 +46,7 @@ def test_a_renamed_class_folder_is_rejected(folder, capsys, raises_line):
         paths = Path("run").rglob("*")
         return {path: path.stat().st_mtime_ns for path in paths if path.name != "lock"}
 
-    run()
+    shutil.copytree(trained, "run")
     for half in ("train", "val"):
         (folder / half / "bee").rename(folder / half / "zebra")
     before = times()
@@ -52,9 +59,8 @@ def test_a_renamed_class_folder_is_rejected(folder, capsys, raises_line):
     assert f"resuming with {text}\n" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("device")
-def test_stored_data_threads_become_this_machines_cpus(folder, capsys, raises_line):
-    train(*parse([*ONE_EPOCH, "--data-dir", str(folder)]))
+def test_stored_data_threads_become_this_machines_cpus(trained, capsys, raises_line):
+    shutil.copytree(trained, "run")
     path = Path("run/config.json")
     cpus = cpu_count()
     config = json.loads(path.read_text())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.doctor import machine
-from resnet_fn.doctor.__main__ import attempt, lines_of, on_all_workers
+from resnet_fn.doctor.__main__ import attempt, lines_of, main, on_all_workers
 from resnet_fn.runtime.versions import at_least
 from resnet_fn.runtime.workers import Workers
 
@@ -74,12 +74,9 @@ def test_a_check_that_raises_is_broken():
     assert lines_of(finding) == ["BROKEN  name         OSError: no such kernel", f"{'':20} meaning"]
 
 
-def test_a_missing_folder_is_an_error(tmp_path, python, says):
-    done = python("-m", "resnet_fn.doctor", "--out-dir", "absent", code=1)
-    says(
-        done.stderr,
-        "doctor: error: out_dir: absent is not a folder; create it, or give another folder",
-    )
+def test_a_missing_folder_is_an_error(tmp_path, raises_line):
+    with raises_line("out_dir: absent is not a folder; create it, or give another folder"):
+        main(["--out-dir", "absent"])
     assert os.listdir(tmp_path) == []
 
 

@@ -6,6 +6,7 @@ import mindspore
 import pytest
 from mindspore import nn
 
+from resnet_fn.doctor.__main__ import main
 from resnet_fn.doctor.port import changing_defaults
 
 pytestmark = pytest.mark.skipif(
@@ -63,12 +64,13 @@ def test_changing_defaults_are_read_from_docstrings(layer, argument, new):
 
 
 @pytest.fixture
-def doctor(python):
+def doctor(capsys):
     """doctor(settings) returns the lines about the port with these settings."""
 
     def run(settings):
         Path("port.py").write_text(PORT.format(**settings))
-        return python("-m", "resnet_fn.doctor", "port.py:Net").stdout.splitlines()
+        main(["port.py:Net"])
+        return capsys.readouterr().out.splitlines()
 
     return run
 

@@ -9,16 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resnet_fn import pack
 from resnet_fn.checkpoint.folder import save_checkpoint
-from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.values import to_dict
 from resnet_fn.data.sources.bundled import load_digits
-from resnet_fn.evaluation.evaluate import evaluate_in_detail
 from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.models import build_net
-from resnet_fn.run.loop import train
 
 
 def write_run(folder, **settings):
@@ -56,41 +52,14 @@ def run(make_run):
     return make_run(model="resnet8", image_size=8)
 
 
-SMALL = {"model": "resnet8", "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02}
-KINDS = {
-    "imagefolder": {"dataset": "imagefolder", "eval_resize": 20},
-    "mindrecord-fp16": {"dataset": "mindrecord", "precision": "fp16", "ema": 0.8},
-}
-
-
 @pytest.fixture
-def digits_png(run):
+def digits_png():
     """The first 70 test digits as PNG files, 0 … 255."""
     Path("images/deeper").mkdir(parents=True)
     pixels = load_digits().test.images[:70, ..., 0] * (255 / 16)
     for index, picture in enumerate(pixels.round().astype(np.uint8)):
         Image.fromarray(picture).save(f"images/{'deeper/' if index >= 65 else ''}{index:02d}.png")
     return Path("images")
-
-
-@pytest.fixture(scope="session", params=list(KINDS))
-def trained_run(request, device, photographs, tmp_path_factory):
-    """A run folder: two epochs on the photographs, as files or packed."""
-    folder = tmp_path_factory.mktemp("run") / "run"
-    data = photographs
-    if KINDS[request.param]["dataset"] == "mindrecord":
-        data = folder.parent / "packed"
-        assert pack.main([str(photographs), str(data), "--shards", "2", "--no-progress"]) == 0
-    train(
-        Recipe(**SMALL, **KINDS[request.param]),
-        RunOptions(out_dir=str(folder), data_dir=str(data), progress=False),
-    )
-    return folder
-
-
-@pytest.fixture(scope="session")
-def detail(trained_run):
-    return evaluate_in_detail(trained_run)
 
 
 @pytest.fixture

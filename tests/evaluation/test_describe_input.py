@@ -4,6 +4,7 @@ NumPy only.
 
 import base64
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -53,6 +54,7 @@ SPECS = {
 def exported(device, tmp_path_factory):
     """exported(name) exports a net with drawn weights, and returns the net and the description."""
 
+    @functools.cache
     def export_net(name):
         mindspore.set_seed(3)
         spec = SPECS[name]

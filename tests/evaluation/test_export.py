@@ -31,15 +31,15 @@ def images(count=70, size=8):
 
 @pytest.mark.parametrize("kind", ["mindir", "onnx", "safetensors"])
 @pytest.mark.parametrize("batch", [0, 5])
-def test_exported_files_answer_as_the_net(run, kind, batch):
+def test_exported_files_answer_as_the_net(trained, kind, batch):
     out = Path("out", f"net.{kind}")
-    trained = load_run(run)
+    run = str(trained.checkpoint.path)
     places = {name: f"/secret/{name}" for name in ("data_dir", "train_list", "val_list")}
     trained = dataclasses.replace(trained, input=dataclasses.replace(trained.input, **places))
     card = export(trained, out, batch, images(12))
     written = b"".join(file.read_bytes() for file in out.parent.iterdir())
     modules = (os.path.dirname(module.__file__) for module in (mindspore, exporting))
-    assert not any(place.encode() in written for place in ("/secret", os.getcwd(), *modules))
+    assert not any(place.encode() in written for place in ("/secret", run, os.getcwd(), *modules))
     assert sorted(os.listdir("out")) == [f"net.{kind}", f"net.{kind}.json"]
     assert json.loads(Path("out", f"net.{kind}.json").read_text()) == card
     assert card["classes"] == list("0123456789")
@@ -93,9 +93,7 @@ def test_documented_steps_of_an_export_equal_predict(run, digits_png, size):
     "settings",
     [
         {"model": "resnet8", "stem": "imagenet"},  # each family's own net: tests/acceptance
-        pytest.param(
-            {"model": "resnet18", "stem": "imagenet", "precision": "fp16"}, marks=pytest.mark.slow
-        ),
+        {"model": "resnet8", "stem": "imagenet", "precision": "fp16"},
     ],
     ids=lambda settings: " ".join(settings.values()),
 )
@@ -157,8 +155,7 @@ def test_a_file_that_answers_otherwise_is_not_kept(run, monkeypatch):
     assert os.listdir("out") == []
 
 
-def test_comparison_refuses_what_is_not_finite_or_fails(run):
-    trained = load_run(run)
+def test_comparison_refuses_what_is_not_finite_or_fails(trained):
     with pytest.raises(ExportError, match="differ from the net's by up to nan"):
         compare(trained, lambda part: np.full((len(part), 10), np.nan, np.float32), images(4), 0)
 

@@ -98,37 +98,21 @@ def test_flip_average_is_the_mean_of_both_views():
     np.testing.assert_allclose(logits(both, images), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_another_size_resizes_to_size_over_0_875(trained_run):
-    """The shorter side is size / 0.875, as in runs of earlier versions."""
-    assert load_run(trained_run, image_size=32).input.eval_resize == 37
-
-
-SPEC = to_dict(load_digits().input)
-STATES = {
-    "no recipe": {"recipe": None},
-    "a recipe of another type": {"recipe": 3},
-    "a recipe with a text": {"recipe": {**to_dict(RECIPE), "head_learning_rate": "a"}},
-    "no input": {"dataset": []},
-    "an input without classes": {"dataset": {**SPEC, "classes": None}},
-    "a divisor of 0": {"dataset": {**SPEC, "std": [0.0]}},
-    "no scale": {"dataset": {**SPEC, "full_scale": 0}},
-    "channels without moments": {"dataset": {**SPEC, "channels": 3}},
-    "a size that is a text": {"dataset": {**SPEC, "image_size": "8"}},
-    "an unknown field": {"dataset": {**SPEC, "flavour": 1}},
-    "an unknown setting": {"recipe": {**to_dict(RECIPE), "flavour": 1}},
+SETTINGS = {  # entries of other types: tests/checkpoint/test_run_state.py
+    "a text": ({"head_learning_rate": "a"}, ""),
+    "an unknown setting": ({"flavour": 1}, "recipe: unknown setting 'flavour'"),
 }
-FAULTS = {"an unknown setting": "recipe: unknown setting 'flavour'"}
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_strangers_checkpoint_is_named(name, raises_line):
     """The hashes are right, because anyone can write them."""
+    settings, fault = SETTINGS[name]
     net = create_model("resnet8", num_classes=10, in_channels=1)
-    state = {"update": 5, "best": None, "recipe": to_dict(RECIPE), "dataset": SPEC, **STATES[name]}
+    state = {"update": 5, "best": None, "recipe": to_dict(RECIPE) | settings}
+    state["dataset"] = to_dict(load_digits().input)
     save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), [], state)
-    with raises_line(
-        "run/checkpoints/step-00000005", FAULTS.get(name, ""), "; ", kind=CheckpointError
-    ):
+    with raises_line("run/checkpoints/step-00000005", fault, "; ", kind=CheckpointError):
         load_run("run/checkpoints/step-00000005")
     with contextlib.suppress(ValueError):  # weights need less of it
         read_weights("run")

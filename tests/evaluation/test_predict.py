@@ -21,7 +21,6 @@ from resnet_fn.evaluation.image_names import find_images, read_list
 from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.evaluation.predict import predict, predictions
 from resnet_fn.evaluation.prediction_table import table_row
-from resnet_fn.report.writer import write_report
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -30,22 +29,20 @@ def column(results, key):
     return [result[key] for result in results]
 
 
-def test_a_prediction_does_not_depend_on_other_images(run, digits_png):
-    trained = load_run(run)
+def test_a_prediction_does_not_depend_on_other_images(trained, digits_png):
     files = find_images([digits_png])
     assert predict(trained, files)[67] == predict(trained, [files[67]])[0]
-    assert predict(str(run), files[67]) == predict(trained, [files[67]])
+    assert predict(str(trained.checkpoint.path), files[67]) == predict(trained, [files[67]])
     logits = trained.net(Tensor(trained.preprocess(files[67]))).asnumpy()[0]
     assert (
         trained.classes[logits.argmax()] == predict(trained, files[67], top=1)[0]["top"][0]["class"]
     )
 
 
-def test_a_loaded_net_is_compiled_once(run, digits_png):
+def test_a_loaded_net_is_compiled_once(trained, digits_png):
     """MindSpore keeps what it compiles until the process ends: 15 MB in each call, where each
     compiles.
     """
-    trained = load_run(run)
     files = find_images([digits_png])
     first = predict(trained, files)
     predict(trained, files)
@@ -67,13 +64,13 @@ def test_what_holds_no_images_is_named(digits_png):
         Path("images/99.png").mkdir(exist_ok=True)
 
 
-def test_devices_and_pipes_are_never_opened(run, digits_png):
+def test_devices_and_pipes_are_never_opened(trained, digits_png):
     """Reading a FIFO or a device would never end, whether it is found in a folder or named."""
     os.mkfifo("images/05a.png")
     Path("images/05b.png").symlink_to("nowhere")
     Path("images/05c.png").mkdir()  # a folder is looked into, whatever its name
     Path("images/05d.png").symlink_to("/dev/zero")
-    results = predict(run, [*find_images([digits_png]), "/dev/zero"])
+    results = predict(trained, [*find_images([digits_png]), "/dev/zero"])
     assert len(results) == 74
     reasons = {
         "images/05a.png": "not a regular file",
@@ -87,9 +84,8 @@ def test_devices_and_pipes_are_never_opened(run, digits_png):
         assert errors[file].startswith(f"{file}: cannot be read ({reason}")
 
 
-def test_a_bad_file_is_named_others_are_predicted(run, digits_png, says):
+def test_a_bad_file_is_named_others_are_predicted(trained, digits_png, says):
     """To the bit: a bad file keeps its place, so that the good ones keep theirs."""
-    trained = load_run(run)
     Path("images/00a.png").write_bytes(b"not a png")
     Path("images/30a.png").write_bytes(Path("images/01.png").read_bytes()[:60])
     Path("images/30b.gif").write_bytes(b"")
@@ -107,12 +103,13 @@ def test_a_bad_file_is_named_others_are_predicted(run, digits_png, says):
         assert there == whole or there["file"] in bad
 
 
-def test_csv_lists_all_files_by_name_or_doubt(run, digits_png, capsys, main, rows_of):
+def test_csv_lists_all_files_by_name_or_doubt(trained, digits_png, capsys, main, rows_of):
     """The figures of `predict`; whoever looks through a folder begins where the net doubts; no file
     is missing.
     """
     Path("images/a,b ü.png").write_bytes(b"no picture")
-    results = predict(load_run(run), find_images([digits_png]), top=3)
+    results = predict(trained, find_images([digits_png]), top=3)
+    run = trained.checkpoint.path
     for flags in (["by name.csv"], ["out.csv", "--sort", "doubt"]):
         with pytest.raises(ValueError, match=r"^1 of 71 images cannot be read; the lines above "):
             main("predict", run, digits_png, "--top", 3, "--csv", *flags)
@@ -145,41 +142,9 @@ def test_csv_lists_all_files_by_name_or_doubt(run, digits_png, capsys, main, row
     assert table_row({"file": no_text, "error": "bad"}, 1) == ["\\xff.png", "", "", "bad"]
 
 
-@pytest.mark.slow
-def test_predict_gives_the_answers_of_the_report(
-    trained_run, detail, photographs, capsys, main, rows_of
-):
-    """An image alone, and a folder, with class names: what evaluation says of the same files."""
-    write_report(detail, Path("report"))
-    rows = rows_of("report/predictions.csv")
-    results = predict(load_run(trained_run), find_images([photographs / "val"]), top=3)
-    for result, row in zip(results, rows, strict=True):
-        assert result["file"].endswith(row["name"])
-        assert len(result["top"]) == 3
-        for place, likely in enumerate(result["top"], 1):
-            assert likely["class"] == row[f"class{place}"]
-            assert f"{likely['probability']:.6g}" == row[f"probability{place}"]
-    capsys.readouterr()
-    assert main("predict", trained_run, results[40]["file"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    top = results[40]["top"]
-    assert line == f"{results[40]['file']}   " + "   ".join(
-        f"{x['class']} {x['probability']:6.2%}" for x in top
-    )
-    assert main("predict", "--checkpoint", trained_run, "--json", photographs / "val" / "bee") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert column(map(json.loads, lines), "file") == column(results[:30], "file")
-
-
-def test_names_that_are_not_utf8_are_printed_escaped(run, digits_png, python):
-    os.rename(b"images/03.png", b"images/\xff.png")
-    done = python("-m", "resnet_fn.predict", run, os.fsdecode(b"images/\xff.png"))
-    assert done.stdout.startswith("images/\\xff.png   ")
-
-
-def test_a_heic_files_error_names_a_conversion_command(run):
+def test_a_heic_files_error_names_a_conversion_command(trained):
     Path("phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
-    (result,) = predict(run, "phone.heic")
+    (result,) = predict(trained, "phone.heic")
     assert "not an image" in result["error"]
     assert "magick mogrify -format jpg *.heic" in result["error"]
 

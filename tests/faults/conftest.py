@@ -67,6 +67,19 @@ class Launcher:
         assert process.returncode == code, output
         return output
 
+    @staticmethod
+    def end_tails():
+        """msrun leaves behind the `tail` processes that show the logs."""
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if (
+                    path.joinpath("cwd").readlink() == Path.cwd()
+                    and b"tail" in path.joinpath("cmdline").read_bytes()
+                ):
+                    os.kill(int(path.name), signal.SIGKILL)
+            except OSError:
+                continue
+
     def start_msrun(self, folder, port, *words, join=True, options=(), inside=()):
         """Start msrun as README does, or in the background.
 

@@ -1,6 +1,6 @@
 """resnet_fn.launch with real workers: signals, deaths, ports; nobody is left behind.
 
-(Two machines: test_machines.)
+(msrun alone: test_msrun; two machines: test_machines.)
 """
 
 import os
@@ -20,6 +20,7 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import MemoryFeed
 from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.runtime.msrun import claim_port
 from resnet_fn.runtime.workers import Workers
 
 FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")
@@ -138,12 +139,25 @@ def kill_the_launcher(launcher, run):
     assert "SIGTERM: stopping after update" in Path("logs/worker_0.log").read_text()
 
 
+def kill_msrun(launcher, run, number):
+    """msrun as README writes it, without the launcher: its workers save, and end."""
+    msrun = launcher.start_msrun(run, claim_port("127.0.0.1", 0))
+    launcher.wait_for_update(run, msrun)
+    msrun.send_signal(number)
+    assert msrun.wait() == -number
+    launcher.wait_for_nobody(run)
+    log = Path("logs/worker_0.log").read_text()
+    assert f"SIGTERM: stopping after update {max(RunFolder(run).updates())}" in log
+    launcher.end_tails()
+
+
+# A death in a save at each line: test_damage.
 FREQUENT = (
     partial(stop_by_signal, number=signal.SIGHUP),
-    die_in_save,
     nan_on_one_rank,
     die_in_all_reduce,
-    kill_the_launcher,
+    partial(kill_msrun, number=signal.SIGTERM),
+    partial(kill_msrun, number=signal.SIGKILL),
 )
 ALL = (
     stop_before_the_first_update,

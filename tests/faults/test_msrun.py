@@ -1,10 +1,11 @@
 """msrun as README writes it, without our launcher: what becomes of its workers when it ends, or
 cannot start.
+
+(Its death in training: test_launcher.)
 """
 
 import contextlib
 import os
-import signal
 import socket
 import time
 from pathlib import Path
@@ -15,23 +16,6 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.runtime.msrun import claim_port
 
 FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")
-
-
-@pytest.mark.slow
-@pytest.mark.alone  # whose other tests need the unbroken run, too
-def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path, last_state):
-    run = tmp_path / "run"
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        msrun = launcher.start_msrun(run, claim_port("127.0.0.1", 0))
-        launcher.wait_for_update(run, msrun)
-        msrun.send_signal(number)
-        assert msrun.wait() == -number
-        launcher.wait_for_nobody(run)
-        log = Path("logs/worker_0.log").read_text()
-        assert f"SIGTERM: stopping after update {max(RunFolder(run).updates())}" in log
-        end_tails()
-    launcher.finish(run)
-    assert last_state(run)[1] == unbroken_pair
 
 
 @pytest.mark.slow
@@ -59,7 +43,7 @@ def test_no_process_survives_msruns_death_before_joining(launcher, tmp_path):
         # the scheduler stays for 10 s
         launcher.wait_for_nobody(run, seconds=90)
     finally:
-        end_tails()
+        launcher.end_tails()
     assert not RunFolder(run).updates()
 
 
@@ -114,16 +98,3 @@ def test_a_failed_worker_ends_a_background_job(launcher, tmp_path):
 def is_free(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
-
-
-def end_tails():
-    """msrun leaves behind the `tail` processes that show the logs."""
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if (
-                path.joinpath("cwd").readlink() == Path.cwd()
-                and b"tail" in path.joinpath("cmdline").read_bytes()
-            ):
-                os.kill(int(path.name), signal.SIGKILL)
-        except OSError:
-            continue

@@ -31,7 +31,8 @@ def files(folder):
 
 
 @pytest.mark.slow
-def test_a_second_run_in_a_folder_is_rejected(launcher, raises_line):
+def test_a_second_run_in_a_folder_is_rejected(launcher, lock, raises_line):
+    """As long as the first lives: after its SIGKILL nothing is left that would lock the folder."""
     first = launcher.train(*LONG, "--out-dir", "run")
     launcher.wait_for_update(Path("run"), first, 1)
     first.send_signal(signal.SIGSTOP)
@@ -45,9 +46,7 @@ def test_a_second_run_in_a_folder_is_rejected(launcher, raises_line):
     assert files(Path("run")) == before
     first.kill()
     first.communicate()
-    third = launcher.train(*LONG, "--out-dir", "run")
-    launcher.wait_for_update(Path("run"), third)
-    stop(third)
+    assert lock.take(Path("run"))
 
 
 @pytest.mark.slow

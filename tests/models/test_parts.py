@@ -3,12 +3,16 @@
 (Mistakes: tests/test_mistakes.py.)
 """
 
+import re
+from pathlib import Path
+
 import pytest
 from mindspore import nn
 
 from resnet_fn.models import create_model
 from resnet_fn.models.parts import freeze, group_of, select
 
+FINETUNING = Path(__file__).parents[2] / "docs/finetuning.md"
 pytestmark = pytest.mark.usefixtures("device")
 
 
@@ -45,8 +49,15 @@ def test_parts_are_selected_by_name_group_or_pattern(net):
     }
 
 
-def test_the_patterns_of_the_documentation_freeze_every_batchnorm(net):
-    freeze(net, "bn1,*.bn?,*.downsample.1")
+@pytest.mark.parametrize(
+    "design",
+    [{"name": "resnet8"}, {"name": "resnet18", "stem": "d"}, {"name": "genet50_plus"}],
+    ids=lambda design: design["name"],
+)
+def test_the_patterns_of_the_documentation_freeze_every_batchnorm(design):
+    net = create_model(**design, num_classes=3, image_size=32)
+    (patterns,) = re.findall(r"patterns `(.+?)` match", FINETUNING.read_text(encoding="utf-8"))
+    freeze(net, patterns)
     assert not [name for name in trained(net) if name.endswith(("gamma", "beta"))]
     assert len(frozen_norms(net)) == sum(
         isinstance(cell, nn.BatchNorm2d) for _, cell in net.cells_and_names()

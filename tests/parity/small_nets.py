@@ -15,8 +15,9 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.compare.stage import Stage
 from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.record import record
-from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.replay import compare_step, replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Trace
@@ -44,6 +45,14 @@ def record_live(*given: Any, probes: bool = True, **options: Any) -> Recorded:
 def record_reference(*given: Any, probes: bool = True, **options: Any) -> Trace:
     """The reference's trace."""
     return record_live(*given, probes=probes, **options).trace
+
+
+def recording_of(
+    module: Any, batches: Sequence[Batch], loss: Any = None, probes: bool = False
+) -> Recorded:
+    """What several ports are compared with, in place of the module."""
+    plan = plan_of(SGD, batches, custom_loss=loss is not None)
+    return record_live(module, plan, loss, probes=probes)
 
 
 def draw(*shape: int) -> np.ndarray:
@@ -212,18 +221,15 @@ def write_net(path: str, framework: str, layers: str, body: str, imports: str = 
 
 
 def ladder_of(
-    net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any
+    net: nn.Cell, module: Any, batches: Sequence[Batch] = (), use: Any = SGD, **options: Any
 ) -> Ladder:
     """The ladder, by default uncompiled and without initial values, probes and a search for
-    causes.
+    causes. A module's recording has its own batches and recipe.
     """
-    return compare_step(
-        net,
-        module,
-        batches,
-        use,
-        **{"initialisation": False, "quick": True, "mode": "pynative", **options},
-    )
+    options = {"initialisation": False, "quick": True, "mode": "pynative", **options}
+    if isinstance(module, Recorded):
+        return replay(module, net, **options)
+    return compare_step(net, module, batches, use, **options)
 
 
 def stage_of(ladder: Ladder, name: str) -> Stage:
@@ -300,6 +306,7 @@ class Pair:
         assert (ladder.settings, ladder.names.how) == ([], "execution order and shapes")
         assert set(ladder.names.parameters) == set(dict(net.parameters_and_names()))
         assert max(item.output.relative for item in ladder.layers) < 1e-4
+        assert ("not compiled" in table(ladder)) == (self.options.get("mode") == "pynative")
         compared = {title_of_stage(stage) for stage in ladder.stages if stage.verdict != "skipped"}
         of_optimizer = {"optimizer settings", "optimizer alone"} if self.optimizer else set()
         always = {"weights", "eval forward", "loss", "gradients", "change by update 1"}

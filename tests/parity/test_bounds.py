@@ -101,7 +101,7 @@ def test_ties_alone_are_excused_and_named(factor, right):
         assert "arrays pass by a bound above 0.001" in table(ladder)
 
 
-@pytest.mark.parametrize("mask", [-1e4, -1e5, -65504.0, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("mask", [-1e4, float(np.finfo(np.float32).min)])
 @pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.001, False)])
 def test_masks_hide_no_other_number(mask, factor, right):
     def forward(n: Any, x: Any) -> Any:
@@ -128,21 +128,16 @@ def poisson(exp: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 @pytest.mark.parametrize(
-    ("exp", "right", "share"),
-    [
-        (lambda x: x.exp(), True, 0.0),
-        (lambda x: x.exp(), True, 0.5),
-        (lambda x: (x * 1.0001).exp(), False, 0.5),
-    ],
+    ("exp", "right"), [(lambda x: x.exp(), True), (lambda x: (x * 1.0001).exp(), False)]
 )
-def test_an_inaccurate_kernel_is_not_the_ports_fault(exp, right, share):
+def test_an_inaccurate_kernel_is_not_the_ports_fault(exp, right):
     """Nor if the port drops: kernels are measured without dropout."""
 
     def forward(net, x):
         return net.head(net.drop(net.part(x)))
 
-    module = theirs(forward, t.Linear(8, 8), drop=t.Dropout(share))
-    net = ours(forward, nn.Dense(8, 8), drop=nn.Dropout(p=share))
+    module = theirs(forward, t.Linear(8, 8), drop=t.Dropout(0.5))
+    net = ours(forward, nn.Dense(8, 8), drop=nn.Dropout(p=0.5))
     made = [(2 * draw(16, 8), labels(16).astype(np.float32)) for _ in range(2)]
     slow = dataclasses.replace(SGD, learning_rate=1e-3)
     losses = {"reference_loss": poisson(torch.exp), "loss": poisson(exp)}
@@ -406,8 +401,7 @@ def _alone(ladder: Ladder) -> Stage:
     return stage_of(ladder, "loss alone")
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_weights_are_compared_as_far_as_float32_follows(rate):
+def test_weights_are_compared_as_far_as_float32_follows():
     """With two samples, a net with many norms amplifies each rounding from update to update."""
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
@@ -422,12 +416,12 @@ def test_weights_are_compared_as_far_as_float32_follows(rate):
         (rng.normal(size=(2, 3, 8, 8)).astype(np.float32), rng.integers(0, 3, 2).astype(np.int32))
         for _ in range(5)
     ]
-    use = dataclasses.replace(SGD, learning_rate=rate)
+    use = dataclasses.replace(SGD, learning_rate=0.5)
     ladder = ladder_of(Ours(*ported), Theirs(*layers), made, use)
     assert ladder.agrees, table(ladder)
     assert stage_of(ladder, "BatchNorm statistics after update 1").verdict == "ok"
     (last,) = [stage for stage in ladder.stages if stage.id.name == LAST.name]
-    assert (last.id.update < 5) == (rate == 0.5)  # where rounding decides about update 5
+    assert last.id.update < 5  # rounding decides about update 5
 
 
 def _conv(channels: int, width: int, kernel: int, stride: int, group: int = 1) -> nn.Conv2d:

@@ -80,15 +80,14 @@ def test_faults_that_a_later_batch_shows_are_found(cuts, stage, clip_norm):
         ]
 
 
-@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
-def test_later_batches_are_compared_at_the_first_weights(clip_norm):
+def test_later_batches_are_compared_at_the_first_weights():
     """By torch, batch by batch, from a copy that no update has changed."""
     module, net = (
         reference(),
         ours(their_forward, first=nn.Dense(8, 8), act=nn.GELU(approximate=False)),
     )
     batches = [(ONE, LABELS), (TWO, LABELS), (TWO + 2, LABELS)]
-    ladder = agrees(net, module, batches, dataclasses.replace(SGD, clip_norm=clip_norm))
+    ladder = agrees(net, module, batches, dataclasses.replace(SGD, clip_norm=0.5))
     for number, (images, labels) in enumerate(batches[1:], 2):
         module.zero_grad()
         loss = torch.nn.functional.cross_entropy(

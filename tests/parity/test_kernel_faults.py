@@ -88,7 +88,9 @@ def test_a_kernel_is_named_before_the_missing_reference():
     """A recorded reference cannot be searched, but the port's kernels can be looked at."""
     module = Theirs(t.Linear(8, 8), t.SELU())
     plan = plan_of(SGD, [vector()])
-    trace = dataclasses.replace(record_reference(module, plan), file="theirs.py, SHA-256 0")
+    trace = dataclasses.replace(
+        record_reference(module, plan, probes=False), file="theirs.py, SHA-256 0"
+    )
     recorded = Recorded(trace, StoredSource(trace))
     ladder = replay(recorded, Ours(nn.Dense(8, 8), Selu()), mode="pynative", initialisation=False)
     (line,) = ladder.first_stage.hints

@@ -4,6 +4,7 @@ same weights.
 
 import copy
 import dataclasses
+import functools
 from collections import Counter as Counted
 from collections import deque
 from fractions import Fraction
@@ -36,6 +37,7 @@ from small_nets import (
     ones,
     ours,
     record_reference,
+    recording_of,
     stage_of,
     t,
     theirs,
@@ -56,7 +58,21 @@ BATCHES = [
 ]
 
 
-def reference(read="evaluation", persistent=True):
+def theirs_of(forward, **parts):
+    """A net with a dense layer `first` before its head."""
+    return theirs(forward, first=t.Linear(8, 8), **parts)
+
+
+def ours_of(construct, **parts):
+    return ours(construct, first=nn.Dense(8, 8), **parts)
+
+
+def traced(module):
+    return record_reference(module, plan_of(SGD, BATCHES), probes=False)
+
+
+@functools.cache
+def reference(read, persistent):
     """Training centres features by a batch's mean, evaluation by a mean of old ones, if it is
     `read` there.
     """
@@ -71,10 +87,10 @@ def reference(read="evaluation", persistent=True):
             x = x + 1e-3 * self.center
         return self.head(x)
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.register_buffer("center", torch.zeros(8), persistent)
     module.register_buffer("calls", torch.zeros(()))
-    return module
+    return recording_of(module, BATCHES)
 
 
 def port(name="", keep=0.5):
@@ -90,14 +106,14 @@ def port(name="", keep=0.5):
         return self.head(x)
 
     state = {name: Parameter(Tensor(np.zeros(8, np.float32)), requires_grad=False)} if name else {}
-    return ours(construct, first=nn.Dense(8, 8), **state)
+    return ours_of(construct, **state)
 
 
 @pytest.mark.parametrize(
     ("persistent", "name"), [(True, "center"), (True, "average"), (False, "average")]
 )
 def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
-    ladder = ladder_of(port(name), reference(persistent=persistent), BATCHES)
+    ladder = ladder_of(port(name), reference("evaluation", persistent))
     assert ladder.agrees, table(ladder)
     assert stage_of(ladder, STAGE).verdict == "ok"
     assert not [line for line in ladder.changes if "calls" in line]
@@ -106,7 +122,7 @@ def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
 @pytest.mark.parametrize(("persistent", "name"), [(True, ""), (False, ""), (False, "average")])
 def test_state_moved_by_one_side_makes_outputs_differ(persistent, name):
     """Under another name no stage compares the arrays."""
-    ladder = ladder_of(port(name, keep=0.9), reference(persistent=persistent), BATCHES)
+    ladder = ladder_of(port(name, keep=0.9), reference("evaluation", persistent))
     assert [title_of_stage(stage) for stage in ladder.stages if stage.verdict == "DIFFERS"] == [
         STAGE
     ], table(ladder)
@@ -119,7 +135,7 @@ def test_state_moved_by_one_side_makes_outputs_differ(persistent, name):
     ("read", "words"), [("", "no output"), ("training", "outputs in training mode")]
 )
 def test_moving_buffers_not_read_in_evaluation_are_noted(read, words):
-    ladder = ladder_of(port(), reference(read, persistent=False), BATCHES)
+    ladder = ladder_of(port(), reference(read, persistent=False))
     assert stage_of(ladder, STAGE).verdict == "ok", table(ladder)
     (line,) = [line for line in ladder.changes if line.startswith("center: ")]
     assert f"changes {words}" in line
@@ -144,7 +160,7 @@ def test_evaluation_uses_reference_weights_and_own_statistics(tmp_path):
             STAGE,
         )
 
-    recording = record_reference(Theirs(t.BatchNorm1d(8)), plan_of(SGD, BATCHES), probes=False)
+    recording = traced(Theirs(t.BatchNorm1d(8)))
     item = stage(recording, 0.8).differences[0]
     start, last = recording.run.start, recording.run.after[-1]
     module = Theirs(t.BatchNorm1d(8))
@@ -188,7 +204,7 @@ def counting(count, start):
         self.count += int(self.training)
         return x / scale
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     if isinstance(start, int):
         module.count = start
     else:
@@ -199,7 +215,7 @@ def counting(count, start):
 @pytest.mark.parametrize("start", [torch.zeros((), dtype=torch.long), torch.zeros(1), 0])
 @pytest.mark.parametrize("count", ["schedule", "warm-up", "unused"])
 def test_a_counter_is_named_if_it_changes_outputs(count, start):
-    trace = record_reference(counting(count, start), plan_of(SGD, BATCHES), probes=False)
+    trace = traced(counting(count, start))
     assert [*trace.run.moved] == (["count"] if count != "unused" else [])
 
 
@@ -211,27 +227,13 @@ def test_a_counter_of_long_period_is_named():
         every = 0.9 if self.count % 1009 == 1008 else 1.0
         return self.head(self.first(x)) * every
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.register_buffer("count", torch.zeros((), dtype=torch.long))
-    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    trace = traced(module)
     names = NameMap("names", {name: whole_array(name) for name in trace.run.start}, {}, ())
     found = verdict(trace, trace, names)
     assert found.agrees
     assert any(line.startswith("count: counts") for line in found.coverage.not_exercised)
-
-
-@pytest.mark.parametrize("holder", [{"count": 0}, SimpleNamespace(count=0), Counter(count=0)])
-@pytest.mark.parametrize("base", [0.999999, 1.0])
-def test_a_counter_that_changes_outputs_is_named(holder, base):
-    def forward(self, x):
-        counts = self.counts if isinstance(self.counts, dict) else vars(self.counts)
-        counts["count"] += int(self.training)
-        return self.head(self.first(x)) / base ** counts["count"]
-
-    module = theirs(forward, first=t.Linear(8, 8))
-    module.counts = copy.deepcopy(holder)
-    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
-    assert [*trace.run.moved] == (["counts.count"] if base < 1 else [])
 
 
 class FixedDict(dict):
@@ -261,7 +263,7 @@ def test_numbers_that_nobody_can_write_stay(fixed):
 
     module = counting("schedule", 0)
     module.fixed = fixed
-    port = ours(construct, first=nn.Dense(8, 8), count=0)
+    port = ours_of(construct, count=0)
     vars(port)["fixed"] = fixed
     ladder = ladder_of(port, module, BATCHES)
     words = "count: updates move it, and other values change outputs"
@@ -295,8 +297,8 @@ def test_counters_deep_in_objects_are_found(path):
         counter(self).count += int(self.training)
         return self.head(self.first(x)) / 0.999999 ** counter(self).count
 
-    module = theirs(forward, first=t.Linear(8, 8), held=copy.deepcopy(held))
-    port = ours(forward, first=nn.Dense(8, 8), held=held)
+    module = theirs_of(forward, held=copy.deepcopy(held))
+    port = ours_of(forward, held=held)
     lines = lines_of_counters(module, port)
     words = f"held.{path}: updates move it, and other values change outputs"
     assert [line[: len(words)] for line in lines] == [words]
@@ -312,16 +314,22 @@ HOLDERS = {
     "queue": lambda: deque([0]),
     "counter": lambda: Counted(count=0),
     "dict of tensors": lambda: {"count": torch.tensor(0)},
+    "dict": lambda: {"count": 0},
+    "namespace": lambda: SimpleNamespace(count=0),
+    "object": lambda: Counter(count=0),
 }
+OBJECTS = ("namespace", "object")
 
 
-@pytest.mark.parametrize("kind", HOLDERS)
-@pytest.mark.parametrize("base", [0.999999, 1.0])
+@pytest.mark.parametrize(
+    ("kind", "base"),
+    [*((kind, 0.999999) for kind in HOLDERS), ("list", 1.0), ("object", 1.0)],
+)
 def test_a_counter_in_any_holder_is_named(kind, base):
     holder = HOLDERS[kind]()
 
     def forward(self, x):
-        count = getattr(self, "count", None)
+        count = vars(self.count) if kind in OBJECTS else getattr(self, "count", None)
         if isinstance(count, torch.Tensor | np.ndarray) and kind != "tensor":
             count += int(self.training)
         elif isinstance(count, list | deque | dict):
@@ -332,12 +340,12 @@ def test_a_counter_in_any_holder_is_named(kind, base):
             self.count = count = count + int(self.training)
         return self.head(self.first(x)) / base ** float(count)
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.count = holder
-    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    trace = traced(module)
     name = "count"
-    if isinstance(holder, list | deque | dict):
-        name = "count.count" if isinstance(holder, dict) else "count.0"
+    if kind in OBJECTS or isinstance(holder, list | deque | dict):
+        name = "count.0" if isinstance(holder, list | deque) else "count.count"
     assert [*trace.run.moved] == ([name] if base < 1 else [])
     assert any(line.startswith(f"{name}: counts") for line in trace.limits) is (base == 1)
 
@@ -352,7 +360,7 @@ def test_a_loss_in_a_tensor_is_no_counter():
             self.loss = x.mean()
         return self.head(self.first(x)) + 0 * self.loss
 
-    module, port = theirs(forward, first=t.Linear(8, 8)), ours(construct, first=nn.Dense(8, 8))
+    module, port = theirs_of(forward), ours_of(construct)
     module.loss, port.loss = torch.tensor(0.5), Tensor(0.5)
     ladder = ladder_of(port, module, BATCHES)
     assert ladder.agrees, table(ladder)
@@ -377,7 +385,7 @@ def test_averages_in_attributes_are_no_counters(start):
     def construct(self, x):
         return self.head(self.first(x)) * moved(self, ops.stop_gradient(x.abs().mean()))
 
-    module, port = theirs(forward, first=t.Linear(8, 8)), ours(construct, first=nn.Dense(8, 8))
+    module, port = theirs_of(forward), ours_of(construct)
     module.scale, port.scale = start, Tensor(1.0)
     ladder = ladder_of(port, module, BATCHES)
     assert ladder.agrees, table(ladder)
@@ -394,12 +402,12 @@ def test_integers_that_move_by_fractions_are_named(start):
             self.rate = self.rate * 0.999
         return self.head(self.first(x)) * (0.9 if self.rate > 0.95 else 0.5)
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     if isinstance(start, str):
         module.register_buffer("rate", torch.tensor(1), persistent=False)
     else:
         module.rate = start
-    port = ours(lambda self, x: self.head(self.first(x)) * 0.9, first=nn.Dense(8, 8))
+    port = ours_of(lambda self, x: self.head(self.first(x)) * 0.9)
     ladder = ladder_of(port, module, BATCHES)
     words = "rate: training moves it in the reference; it has no counterpart"
     assert [line for line in ladder.changes if line.startswith(words)], ladder.changes
@@ -414,10 +422,10 @@ def test_an_idle_number_that_moves_evenly_is_named():
             self.size = float(x.detach().abs().mean())
         return self.head(self.first(x)) * (1 + max(0, 0.05 - abs(self.tau - 0.45)))
 
-    module = theirs(forward, first=t.Linear(8, 8), size=0.0)
+    module = theirs_of(forward, size=0.0)
     for start in (1.0, torch.tensor(1.0)):
         module.tau = start
-        port = ours(lambda self, x: self.head(self.first(x)), first=nn.Dense(8, 8))
+        port = ours_of(lambda self, x: self.head(self.first(x)))
         lines = ladder_of(port, module, BATCHES).coverage.not_exercised
         words = "tau: moves evenly, and no later value was seen to change an output"
         assert [line for line in lines if line.startswith(("tau", "size"))] == [words], lines
@@ -468,8 +476,15 @@ FRACTIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", FRACTIONS)
-@pytest.mark.parametrize("moves", ["by steps", "down", "up"])
+@pytest.mark.parametrize(
+    ("kind", "moves"),
+    [
+        *(("tensor", moves) for moves in ("by steps", "down", "up")),
+        ("array", "down"),
+        ("number", "up"),
+        ("buffer", "by steps"),
+    ],
+)
 def test_numbers_that_move_by_fractions_are_named(kind, moves):
     """It is a schedule, which has no effect yet."""
 
@@ -485,22 +500,23 @@ def test_numbers_that_move_by_fractions_are_named(kind, moves):
         moved(self)
         return self.head(self.first(x)) * 0.9
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     if kind == "buffer":
         module.register_buffer("rate", FRACTIONS[kind]())
     else:
         module.rate = FRACTIONS[kind]()
-    port = ours(lambda self, x: self.head(self.first(x)) * 0.9, first=nn.Dense(8, 8))
-    ladder = ladder_of(port, module, BATCHES)
+    port = ours_of(lambda self, x: self.head(self.first(x)) * 0.9)
+    recorded = recording_of(module, BATCHES)
+    ladder = ladder_of(port, recorded)
     assert ladder.agrees, table(ladder)
     (line,) = [line for line in ladder.changes if line.startswith("rate: training moves it")]
     assert "outputs in evaluation mode" in line
 
-    port = ours(construct, first=nn.Dense(8, 8))
+    port = ours_of(construct)
     port.rate = Tensor(1.0)
     if kind == "buffer":
         port.rate = Parameter(port.rate, requires_grad=False)
-    ladder = ladder_of(port, module, BATCHES)
+    ladder = ladder_of(port, recorded)
     assert ladder.agrees, table(ladder)
     lines = [line for line in ladder.coverage.not_exercised if line.startswith("rate: ")]
     assert lines[-1:] == [
@@ -517,9 +533,9 @@ def test_the_ports_numbers_moving_by_fractions_are_named(by, always):
         self.rate = self.rate + by * int(self.training or always)
         return self.head(self.first(x)) * ops.minimum(Tensor(0.9), self.rate + 1)
 
-    port = ours(construct, first=nn.Dense(8, 8))
+    port = ours_of(construct)
     port.rate = Tensor(1.0)
-    module = theirs(lambda self, x: self.head(self.first(x)) * 0.9, first=t.Linear(8, 8))
+    module = theirs_of(lambda self, x: self.head(self.first(x)) * 0.9)
     lines = ladder_of(port, module, BATCHES).coverage.not_exercised
     assert [line for line in lines if line.startswith("rate: updates move it in the port")]
 
@@ -538,9 +554,9 @@ def test_a_buffer_that_moves_in_each_pass_counts():
         ops.assign(self.rate, self.rate + 0.001)
         return self.head(self.first(x)) * 0.9
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.register_buffer("rate", torch.ones(()))
-    port = ours(construct, first=nn.Dense(8, 8), rate=Parameter(Tensor(1.0), requires_grad=False))
+    port = ours_of(construct, rate=Parameter(Tensor(1.0), requires_grad=False))
     lines = ladder_of(port, module, BATCHES).coverage.not_exercised
     assert [line for line in lines if line.startswith("rate: updates move it, and other values")]
 
@@ -556,7 +572,7 @@ def test_steps_are_even_but_for_rounding(start):
 
 
 def test_counters_in_long_lists_are_not_sought():
-    module = theirs(lambda self, x: self.head(self.first(x)), first=t.Linear(8, 8))
+    module = theirs_of(lambda self, x: self.head(self.first(x)))
     module.few, module.many = [0] * 9, [0] * 999
     names = moving_state(module)
     assert "few.8" in names
@@ -575,9 +591,9 @@ def test_a_counter_in_frozen_slots_is_named():
         self.held = FrozenSlots(self.held.count + int(self.training))
         return self.head(self.first(x)) / 0.999999**self.held.count
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.held = FrozenSlots()
-    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    trace = traced(module)
     assert [*trace.run.moved] == ["held.count"]
 
 
@@ -629,9 +645,9 @@ def test_what_nobody_can_write_is_not_tried(start, step, words):
         step(self)
         return self.head(self.first(x))
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.held = start
-    lines = record_reference(module, plan_of(SGD, BATCHES), probes=False).limits
+    lines = traced(module).limits
     lines = [line for line in lines if line.startswith("held")]
     assert lines == [
         f"{word}updates move it, and other values could not be tried" for word in words
@@ -658,9 +674,9 @@ def test_a_loss_that_nobody_can_write_is_unnamed():
         self.held.count = x.detach().mean()
         return x
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.held = Interned(torch.tensor(0.5))
-    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    trace = traced(module)
     assert not [line for line in trace.limits if line.startswith("held")]
 
 
@@ -695,9 +711,9 @@ def test_a_counter_may_leave_what_it_began_in(start):
         count = self.now["count"] if isinstance(self.now, dict) else self.now.count
         return self.head(self.first(x)) * (0.5 if count > 500 else 1)
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.initial = module.now = start
-    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    trace = traced(module)
     assert [*trace.run.moved] == ["now.count"]
 
 
@@ -710,9 +726,9 @@ def test_a_counters_object_may_be_held_twice_later():
             self.last = self.inner.state
         return self.head(self.first(x)) * (0.5 if self.inner.state.count > 500 else 1)
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.inner = SimpleNamespace(state=SimpleNamespace(count=0))
-    trace = record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    trace = traced(module)
     assert [*trace.run.moved] == ["inner.state.count"]
 
 
@@ -733,9 +749,9 @@ def test_tensors_that_a_run_takes_stay_unchanged():
             x = x * 0.999999 ** int(self.count)
         return self.head(self.first(x))
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.count = torch.tensor(0.0)
-    record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    traced(module)
     assert [float(number) for number in RING] == [0.0, 1.0, 2.0, 3.0]
 
 
@@ -751,7 +767,7 @@ def test_a_counter_that_gives_way_is_found():
                 self.current = self.cold
         return y
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.warm = module.current = SimpleNamespace(rate=3.0)
     module.cold, module.steps = SimpleNamespace(rate=7.0), 0
     trace = record_reference(module, plan_of(SGD, BATCHES[:1] * 3), probes=False)
@@ -767,9 +783,9 @@ def test_objects_that_a_run_takes_stay_unchanged():
             self.stage = STAGES[self.stage.count + 1]
         return self.head(self.first(x)) / 0.999999**self.stage.count
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.stage = FrozenSlots()
-    record_reference(module, plan_of(SGD, BATCHES), probes=False)
+    traced(module)
     assert [stage.count for stage in STAGES] == list(range(999))
 
 
@@ -803,7 +819,7 @@ def test_a_number_that_both_nets_count_agrees(counts, kind):
     def construct(self, x):
         return self.head(self.first(x)) * 1.01 ** counted(self, int(counts and self.training))
 
-    port, module = ours(construct, first=nn.Dense(8, 8)), theirs(forward, first=t.Linear(8, 8))
+    port, module = ours_of(construct), theirs_of(forward)
     for net, start in ((port, Tensor(0)), (module, torch.tensor(0))):
         net.count = {"list": [0], "number": 0, "tensor": start}[kind]
     ladder = ladder_of(port, module, BATCHES)
@@ -914,6 +930,12 @@ class CountingInAttribute(nn.BatchNorm1d):
         return x * 0.5 if self.num_batches_tracked > self.last else x
 
 
+@functools.cache
+def warm():
+    module = theirs(lambda self, x: self.head(self.first(x)), first=WarmNorm(8))
+    return recording_of(module, BATCHES)
+
+
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("corrected", [True, False])
 def test_counts_that_custom_norms_read_can_be_paired(step, corrected, tmp_path):
@@ -922,9 +944,8 @@ def test_counts_that_custom_norms_read_can_be_paired(step, corrected, tmp_path):
         file = tmp_path / "map.json"
         file.write_text('{"first.count": "first.num_batches_tracked"}')
         corrections["corrections"] = read_map(str(file))
-    module = theirs(lambda self, x: self.head(self.first(x)), first=WarmNorm(8))
     port = ours(lambda self, x: self.head(self.first(x)), first=PortedWarmNorm(step))
-    ladder = ladder_of(port, module, BATCHES, **corrections)
+    ladder = ladder_of(port, warm(), **corrections)
     assert ladder.agrees is (step == 1 or not corrected), table(ladder)
     lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
     assert bool(lines) is not corrected, ladder.changes
@@ -979,12 +1000,8 @@ def test_counts_of_parametrized_custom_norms_are_state():
 
 
 def test_a_count_in_the_ports_attribute_is_known():
-    def forward(self, x):
-        return self.head(self.first(x))
-
-    module = theirs(forward, first=WarmNorm(8))
-    port = ours(forward, first=CountingInAttribute(2))
-    ladder = ladder_of(port, module, BATCHES, mode="pynative")
+    port = ours(lambda self, x: self.head(self.first(x)), first=CountingInAttribute(2))
+    ladder = ladder_of(port, warm())
     assert ladder.agrees, table(ladder)
     assert not [line for line in ladder.changes if "training moves it" in line], ladder.changes
 
@@ -1033,9 +1050,9 @@ def test_a_complex_number_that_moves_is_no_counter():
             self.turn.mul_(1 + 0.25j)
         return self.head(self.first(x)) * self.turn.abs()
 
-    module = theirs(forward, first=t.Linear(8, 8))
+    module = theirs_of(forward)
     module.register_buffer("turn", torch.tensor(1 + 0j), persistent=False)
-    port = ours(lambda self, x: self.head(self.first(x)), first=nn.Dense(8, 8))
+    port = ours_of(lambda self, x: self.head(self.first(x)))
     ladder = ladder_of(port, module, BATCHES)
     assert [line for line in ladder.changes if line.startswith("turn: training moves it")]
     assert not [line for line in ladder.coverage.not_exercised if "unknown" in line]
@@ -1092,7 +1109,7 @@ def test_a_counter_of_both_nets_is_named(in_buffer):
         return self.head(self.first(x)) / scale
 
     start = torch.zeros((), dtype=torch.long) if in_buffer else 0
-    port = ours(construct, first=nn.Dense(8, 8))
+    port = ours_of(construct)
     port.count = Parameter(Tensor(0, mindspore.int64), requires_grad=False) if in_buffer else 0
     (line,) = lines_of_counters(counting("schedule", start), port)
     assert line.startswith("count: updates move it, and other values change outputs"), line
@@ -1101,7 +1118,7 @@ def test_a_counter_of_both_nets_is_named(in_buffer):
 
 def test_an_idle_counter_in_an_attribute_is_named():
     """It changes no output, but may drive what changes a buffer, as the decay of a moving average."""
-    port = ours(lambda self, x: self.head(self.first(x)), first=nn.Dense(8, 8))
+    port = ours_of(lambda self, x: self.head(self.first(x)))
     (line,) = lines_of_counters(counting("unused", 0), port)
     assert line == "count: counts, and no later value was seen to change an output"
 
@@ -1111,9 +1128,9 @@ def test_a_counter_of_the_port_alone_is_named():
         self.count += int(self.training)
         return self.head(self.first(x)) / (1.0 if self.count < 99 else 2.0)
 
-    port = ours(construct, first=nn.Dense(8, 8))
+    port = ours_of(construct)
     port.count = 0
-    module = theirs(lambda self, x: self.head(self.first(x)), first=t.Linear(8, 8))
+    module = theirs_of(lambda self, x: self.head(self.first(x)))
     (line,) = lines_of_counters(module, port)
     assert line == "count: updates move it in the port, and no later value was tried"
 
@@ -1185,9 +1202,9 @@ def test_a_momentum_teacher_moves_like_the_references(moves):
     teacher = nn.Dense(8, 8)
     for parameter in teacher.get_parameters():
         parameter.requires_grad = False
-    module = theirs(forward, first=t.Linear(8, 8), teacher=t.Linear(8, 8).requires_grad_(False))
+    module = theirs_of(forward, teacher=t.Linear(8, 8).requires_grad_(False))
     module.teacher.load_state_dict(module.first.state_dict())
-    ladder = ladder_of(ours(construct, first=nn.Dense(8, 8), teacher=teacher), module, BATCHES)
+    ladder = ladder_of(ours_of(construct, teacher=teacher), module, BATCHES)
     if moves:
         assert ladder.agrees, table(ladder)
     else:

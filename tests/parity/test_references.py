@@ -167,10 +167,9 @@ class PortedEmbedded(nn.Cell):
         return self.head(self.table(ids).mean(1))
 
 
-@pytest.mark.parametrize("clip", [0.0, 0.05])
-def test_sparse_gradients_are_compared_as_dense_ones(clip):
+def test_sparse_gradients_are_compared_as_dense_ones():
     batches = [(np.random.randint(0, 20, (6, 4)), labels(6)) for _ in range(2)]
-    use = dataclasses.replace(SGD, clip_norm=clip, momentum=0.0, nesterov=False, weight_decay=0.0)
+    use = dataclasses.replace(SGD, clip_norm=0.05, momentum=0.0, nesterov=False, weight_decay=0.0)
     agrees(PortedEmbedded(), Embedded(), batches, use)
 
 
@@ -328,24 +327,6 @@ def test_layers_that_copy_as_themselves_are_copied(held):
     assert not net.norm.num_batches_tracked
     assert again.norm.num_batches_tracked == 1
     assert teacher_of(copied(again)).norm.num_batches_tracked == 1
-
-
-def test_what_cannot_be_copied_is_shared():
-    from resnet_fn.parity.record.torch_copy import copied
-
-    class Locked(t.Linear):
-        def __init__(self):
-            super().__init__(8, 8)
-            self.lock = threading.Lock()
-
-        def __deepcopy__(self, memo):
-            return self
-
-    net = t.Sequential(t.Linear(8, 8), Locked())
-    again = copied(net)
-    assert again[1] is not net[1]
-    assert again[1].weight is not net[1].weight
-    assert again[1].lock is net[1].lock
 
 
 @pytest.mark.parametrize("locked", ["before", "after"])

@@ -110,11 +110,6 @@ def test_a_right_port_agrees_in_so_many_numbers(replay, tmp_path):
     ("change", "stage", "line"),
     [
         (
-            ("self.norm = nn.BatchNorm2d(8)", "self.norm = nn.BatchNorm2d(8, eps=1e-2)"),
-            "eval forward, logits: ",
-            "norm: eps 0.01 in the port, 1e-05 in the reference",
-        ),
-        (
             ("ops.relu(x + self.norm2", "ops.relu(self.norm2"),
             "eval forward, logits: ",
             "first layer that differs: head in evaluation mode",
@@ -133,7 +128,7 @@ def test_a_right_port_agrees_in_so_many_numbers(replay, tmp_path):
             "the outputs of layers agree",
         ),
     ],
-    ids=["epsilon", "shortcut", "momentum", "gradient"],
+    ids=["shortcut", "momentum", "gradient"],
 )
 def test_faults_are_named_by_stage_layer_and_cause(replay, change, stage, line):
     code, out = replay([change])
@@ -148,19 +143,14 @@ def test_a_cause_is_searched_in_the_recorded_module(replay, folder):
     assert re.search(r"^  torch_net.py:\d+: elu for relu in the port$", out, re.M)
 
 
-def test_what_a_small_trace_lacks_is_not_decided(replay):
+def test_other_names_are_paired_without_initial_values(replay):
     """Initial weights that are wrong, and an update that is right."""
-    code, out = replay([("nn.Dense(8, 10)", 'nn.Dense(8, 10, weight_init="ones")')])
-    assert code == 0
-    assert "verdict: agree in" in out
-    assert "initial values" in re.search("^not decided by a small trace: (.*)", out, re.M)[1]
-
-
-def test_other_names_are_paired_by_structure(replay):
-    names = [(one, f"other_{one}") for one in ("conv", "block", "head", "norm")]
-    code, out = replay([(f"self.{old}", f"self.{new}") for old, new in names])
+    names = [(f"self.{one}", f"self.other_{one}") for one in ("conv", "block", "head", "norm")]
+    code, out = replay([("nn.Dense(8, 10)", 'nn.Dense(8, 10, weight_init="ones")'), *names])
     assert code == 0
     assert "paired by execution order and shapes" in out
+    assert "verdict: agree in" in out
+    assert "initial values" in re.search("^not decided by a small trace: (.*)", out, re.M)[1]
 
 
 def test_weights_and_images_are_drawn_again(folder):

@@ -342,7 +342,7 @@ def test_drift_is_measured_on_the_trained_module():
     net[1].register_buffer("running_var", torch.ones(8), persistent=False)
     plan = plan_of(dataclasses.replace(ADAM, learning_rate=1e-6), make_batches(2, 16, 1, 8, 4, 0))
     assert record_reference(net, plan, probes=False).rounding[CHANGED_BUFFERS]["logits"] < 1e-4
-    notes = record_reference(net, plan, None, refuses).notes
+    notes = record_reference(net, plan, None, refuses, probes=False).notes
     assert any("under noise failed (AssertionError: noise)" in note for note in notes)
 
 

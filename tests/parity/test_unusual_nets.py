@@ -1,5 +1,6 @@
 """Right ports of nets that return, hold or get unusual things agree; wrong ones of the same differ."""
 
+import functools
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,7 +10,19 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from small_nets import draw, labels, ladder_of, ours, t, table, theirs, torch, vector
+from resnet_fn.parity.trace.source import Recorded
+from small_nets import (
+    draw,
+    labels,
+    ladder_of,
+    ours,
+    recording_of,
+    t,
+    table,
+    theirs,
+    torch,
+    vector,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -160,12 +173,18 @@ PAIRS = {
 }
 
 
+@functools.cache
+def recorded(name: str) -> Recorded:
+    pair = PAIRS[name]
+    batches = [pair.batch() for _ in range(2)]
+    return recording_of(pair.reference(), batches, pair.losses.get("reference_loss"))
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 @pytest.mark.parametrize("name", PAIRS)
 def test_right_ports_of_unusual_nets_alone_agree(name: str, wrong: bool) -> None:
     pair = PAIRS[name]
     net = pair.port(pair.fault if wrong else "")
-    batches = [pair.batch() for _ in range(2)]
-    ladder = ladder_of(net, pair.reference(), batches, **pair.losses)
+    ladder = ladder_of(net, recorded(name), loss=pair.losses.get("loss"))
     assert ladder.agrees == (not wrong), table(ladder)
     assert bool(ladder.first_stage) == wrong, table(ladder)

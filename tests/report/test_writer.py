@@ -38,7 +38,7 @@ def test_report_agrees_with_scikit_learn_on_real_logits(evaluation):
     )
 
 
-def test_reports_are_the_same_bytes_when_written_twice(evaluation):
+def test_reports_are_the_same_bytes_when_written_twice(evaluation, raises_line):
     evaluation.trained.checkpoint.path.mkdir(parents=True)
     os.utime(evaluation.trained.checkpoint.path, (1e9, 1e9))
     Path("runs/a<b/metrics.jsonl").write_text(
@@ -64,6 +64,13 @@ def test_reports_are_the_same_bytes_when_written_twice(evaluation):
     assert float(rows[7]["probability1"]) >= float(rows[7]["probability2"]) > 0
     worst = first["mistakes"][0]
     assert rows[worst["index"]]["prediction"] == worst["prediction"] != worst["label"]
+    # A report replaces a report only; each of its files: tests/evaluation/test_outputs.py.
+    write_report(evaluation, Path("one"))
+    file = Path("one/report.html")
+    file.write_text("of the user")
+    with raises_line("report: one/report.html exists", "give another path"):
+        write_report(evaluation, Path("one"))
+    assert file.read_text() == "of the user"
 
 
 def with_scores(evaluation, **changes):
@@ -105,17 +112,6 @@ def test_a_folder_that_cannot_be_written_is_named(evaluation):
         ValueError, match=r"^report: file/below cannot be written \(Not a directory\); give another"
     ):
         write_report(evaluation, Path("file/below"))
-
-
-def test_a_report_replaces_only_a_report(evaluation, raises_line):
-    """Each of its files: tests/evaluation/test_outputs.py."""
-    for _ in range(2):
-        write_report(evaluation, Path("mine"))
-    file = Path("mine/report.html")
-    file.write_text("of the user")
-    with raises_line("report: mine/report.html exists", "give another path"):
-        write_report(evaluation, Path("mine"))
-    assert file.read_text() == "of the user"
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Workers that do not agree on what they compute end alike, before the first update, with what
-differs in one line.
+differs in one line; those that agree compute what one computes.
 """
 
+import importlib
 import json
 import re
 import shlex
@@ -16,6 +17,7 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.run.loop import train
+from resnet_fn.runtime.versions import at_least
 
 pytestmark = pytest.mark.slow
 
@@ -38,18 +40,47 @@ def evaluation(*flags):
     return [["resnet_fn.evaluate", *more] for more in flags]
 
 
+def on_both(*words):
+    """A case: what a driver of this name does."""
+    return 2 * [[*words]]
+
+
 def rank_1(recipe=None, options=None, base=RECIPE, **both):
     """A case: rank 1 has other settings of the recipe, or other options."""
     both = {"out_dir": "none", **both}
     return [[base, both], [{**base, **(recipe or {})}, {**both, **(options or {})}]]
 
 
+@pytest.fixture
+def compare_with_one(monkeypatch, events):
+    """compare_with_one(run, log): own_net's run computed what one worker does; there is one report,
+    or none where workers do not share the disk.
+    """
+
+    def compare(run, log):
+        monkeypatch.syspath_prepend(DRIVERS)
+        importlib.import_module("own_net").main(["one"])
+        for kind in ("train", "eval"):
+            one, two = ([event["loss"] for event in events(name, kind)] for name in ("one", run))
+            assert two == pytest.approx(one, rel=1e-5)
+        first, second = (
+            json.loads(Path(name, "report/report.json").read_text()) for name in ("one", run)
+        )
+        assert first["top1"] == second["top1"]
+        assert log.count("warning: no report of the run:") == 1
+        assert Path("apart/metrics.jsonl").exists()
+        assert not Path("apart/report").exists()
+
+    return compare
+
+
 @pytest.mark.usefixtures("device")
-def test_differences_are_named_on_all_workers(folder, msrun, write_recipe):
+def test_differences_are_named_on_all_workers(folder, msrun, write_recipe, compare_with_one):
     """What may differ (paths, threads, how often is logged) trains on.
 
     A resume compares the restored state, too, and an evaluation what it scores: of a run, or of a
-    bare weight file.
+    bare weight file. First `fit`, as the first call of a script, on a net that computes what one
+    worker computes; last a net whose state differs after an update.
     """
     for name, seed in (("a", 0), ("b", 1), ("resumed", 0)):
         options = RunOptions(out_dir=name, mode="pynative", progress=False, checkpoint_every=3)
@@ -72,6 +103,7 @@ def test_differences_are_named_on_all_workers(folder, msrun, write_recipe):
     own = {"log_every": 7, "norms_every": 3, "checkpoint_every": 2}
     mode = {"mode": "pynative"}
     cases = {
+        "own net": on_both("own_net", "two", "apart"),
         "learning_rate 0.05, rank 0: 0.2": rank_1({"learning_rate": 0.05}),
         "label_smoothing 0.2, rank 0: 0.1; rank 1: smoothing_over others, rank 0: all": rank_1(
             {"label_smoothing": 0.2, "smoothing_over": "others"}
@@ -101,17 +133,31 @@ def test_differences_are_named_on_all_workers(folder, msrun, write_recipe):
         f"weights and other state {HASH}, rank 0: {HASH}; give all workers the same weights": evaluation(
             *(["--recipe", "mine.toml", "--weights", name] for name in ("a", "b"))
         ),
+    }
+    if at_least(2, 9):  # an older MindSpore needs no limit
+        kernels = (
+            "ONEDNN_MAX_CPU_ISA not set, rank 0: AVX2; rank 1: convolutions products, rank 0: "
+        )
+        cases[f"{kernels}standard"] = on_both("other_kernels", "none")
+    moving = (
+        rf".*0\.moving_var after the first update {HASH}, rank 0: {HASH}; .*use nn\.BatchNorm2d"
+    )
+    cases |= {
+        moving: on_both("moving_state", "moving"),
         "": [
-            [RECIPE, {"out_dir": "one", **mode}],
+            [RECIPE, {"out_dir": "trained", **mode}],
             [{**RECIPE, "name": "mine"}, {"out_dir": "", **own, **mode}],
         ],
     }
     Path("cases.json").write_text(json.dumps(cases))
-    msrun(2, str(DRIVERS / "other_worker.py"), "cases.json")
+    log = msrun(2, str(DRIVERS / "other_worker.py"), "cases.json")
     errors, others = (json.loads(Path(f"errors{rank}.json").read_text()) for rank in range(2))
     assert errors == others
-    assert errors.pop("") == ""
-    assert RunFolder(Path("one")).updates() == [5]
+    assert errors.pop("") == errors.pop("own net") == ""
+    assert RunFolder(Path("trained")).updates() == [5]
+    compare_with_one("two", log)
+    assert re.match(f"rank 1: {moving}", errors.pop(moving))
+    assert not list(Path("moving/checkpoints").glob("step-*"))
     for wanted, text in errors.items():
         assert re.match(f"rank 1: {wanted}", text), (wanted, text)
         assert re.search("; (give|start) all workers", text)

@@ -1,4 +1,7 @@
-"""The choice of instructions is a condition of a checkpoint, and a resumed run keeps it."""
+"""The choice of instructions is a condition of a checkpoint, and a resumed run keeps it.
+
+(Workers that choose differently: test_agreement.)
+"""
 
 import shlex
 import shutil
@@ -10,12 +13,9 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.run.loop import train as train_run
-from resnet_fn.run.resume import layout_notes, parallel_layout
 from resnet_fn.runtime import instructions
-from resnet_fn.runtime.msrun import claim_port
 from resnet_fn.runtime.process import REASON
 from resnet_fn.runtime.versions import at_least
-from resnet_fn.runtime.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -29,15 +29,6 @@ SMALL = shlex.split(
 def conditions(run):
     layout = RunFolder(Path(run)).newest().state["parallel_layout"]
     return layout["convolutions"], layout["ONEDNN_MAX_CPU_ISA"], layout[REASON]
-
-
-def test_only_another_choice_is_a_note():
-    now = parallel_layout(RunOptions(), Workers())
-    (note,) = layout_notes({**now, "convolutions": "products", REASON: "of a test"}, now)
-    assert note.startswith("resuming with convolutions standard instead of products: some bits")
-    assert layout_notes({**now, REASON: "of a test"}, now) == []
-    older = {name: value for name, value in now.items() if name != "convolutions"}
-    assert layout_notes(older, now) == []
 
 
 @pytest.mark.parametrize(
@@ -103,18 +94,3 @@ def test_notes_name_another_choice_after_a_resume(train):
         assert "resuming with ONEDNN_MAX_CPU_ISA AVX2 instead of not set" in output
     assert conditions("run") == ("standard", "AVX2", "ONEDNN_MAX_CPU_ISA is AVX2")
     assert conditions("pynative")[:2] == ("standard", "AVX2")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("train")
-def test_workers_with_different_kernel_choices_are_rejected(start_msrun):
-    flags = (str(DRIVER), "1", *SMALL, "--out-dir", "run")
-    port = str(claim_port("127.0.0.1", 0))
-    process = start_msrun(2, "--join", "True", "--master_port", port, "python", *flags)
-    try:
-        assert process.wait(timeout=300) != 0
-    finally:
-        process.kill()
-    log = Path("logs/worker_0.log").read_text()
-    assert "rank 1: ONEDNN_MAX_CPU_ISA not set, rank 0: AVX2" in log
-    assert "rank 1: convolutions products, rank 0: standard" in log

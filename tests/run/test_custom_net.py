@@ -11,7 +11,6 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
 from resnet_fn.run.failures import NotFiniteError
 from resnet_fn.run.fit import fit
-from resnet_fn.runtime.msrun import claim_port
 from resnet_fn.weights.load import load_weights
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -171,7 +170,7 @@ def test_a_buffer_that_compiled_code_changes_is_named(capsys):
 
 
 class FromScratch(nn.Cell):
-    """BatchNorm as textbooks write it."""
+    """BatchNorm as textbooks write it. (On several workers: test_agreement.)"""
 
     def __init__(self, channels):
         super().__init__()
@@ -213,16 +212,3 @@ def test_foreign_lines_in_the_log_cost_nothing(capsys):
     printed = capsys.readouterr().err
     assert "metrics.jsonl: line" in printed
     assert "warning: no report of the run" in printed
-
-
-@pytest.mark.slow
-def test_state_that_differs_between_workers_is_an_error(start_msrun):
-    driver = str(Path(__file__).parent / "drivers/moving_state.py")
-    port = str(claim_port("127.0.0.1", 0))
-    process = start_msrun(2, "--join", "True", "--master_port", port, "python", driver, "run")
-    assert process.wait(timeout=300) != 0
-    for rank in range(2):
-        log = Path(f"logs/worker_{rank}.log").read_text()
-        assert "rank 1: 0.moving_var after the first update" in log
-        assert "use nn.BatchNorm2d" in log
-    assert not list(Path("run/checkpoints").glob("step-*"))

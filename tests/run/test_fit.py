@@ -1,4 +1,4 @@
-"""`fit` with a caller's net, arrays and loss."""
+"""`fit` with a caller's net, arrays and loss. (On two workers: test_agreement.)"""
 
 import csv
 import importlib
@@ -569,26 +569,6 @@ def test_a_failed_float16_evaluation_leaves_weights_in_float32(
         fit(make_net(2), train, [array[:69] for array in train], loss, **settings)
     weights = load_checkpoint(next((tmp_path / "run/checkpoints").glob("step-*"))).weights
     assert any((array != array.astype(np.float16)).any() for array in weights.values())
-
-
-@pytest.mark.slow
-def test_two_workers_compute_what_one_computes(python, msrun, events):
-    """Two workers compute what one does; they write one report, or none where they do not share the
-    disk.
-    """
-    driver = str(Path(__file__).parent / "drivers/own_net.py")
-    python(driver, "one")
-    log = msrun(2, driver, "two", "apart")
-    for kind in ("train", "eval"):
-        one, two = ([event["loss"] for event in events(run, kind)] for run in ("one", "two"))
-        assert two == pytest.approx(one, rel=1e-5)
-    first, second = (
-        json.loads(Path(run, "report/report.json").read_text()) for run in ("one", "two")
-    )
-    assert first["top1"] == second["top1"]
-    assert log.count("warning: no report of the run:") == 1
-    assert Path("apart/metrics.jsonl").exists()
-    assert not Path("apart/report").exists()
 
 
 def test_a_users_own_report_is_not_replaced(raises_line):

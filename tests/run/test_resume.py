@@ -552,6 +552,9 @@ def test_each_changed_condition_gets_a_note():
             == f"resuming with {name} {now[name]} instead of {then}: some bits of the results may "
             "differ"
         )
+    assert layout_notes({**now, process.REASON: "of a test"}, now) == []
+    older = {name: value for name, value in now.items() if name != "convolutions"}
+    assert layout_notes(older, now) == []
 
 
 def test_another_pillow_is_noted_if_images_are_decoded():

@@ -57,9 +57,15 @@ def test_a_lone_process_and_msruns_pass(variables, monkeypatch):
     check_launcher()
 
 
-@pytest.mark.parametrize("variables", [TORCHRUN, SRUN], ids=["torchrun", "srun"])
-def test_a_run_that_would_be_alone_writes_nothing(variables, python, says):
-    done = python("-m", "resnet_fn.train", "--out-dir", "run", code=1, **variables)
+def test_ranks_without_msrun_are_rejected(monkeypatch, raises_line):
+    """As ModelArts starts them by a table of ranks."""
+    monkeypatch.setenv("RANK_SIZE", "8")
+    with raises_line("RANK_SIZE is 8", "MA_RUN_METHOD=msrun"):
+        check_launcher()
+
+
+def test_a_run_that_would_be_alone_writes_nothing(python, says):
+    done = python("-m", "resnet_fn.train", "--out-dir", "run", code=1, **SRUN)
     says(done.stderr, "train: error: ", "resnet_fn.launch --workers 2 -- --out-dir run once")
     assert not Path("run").exists()
 

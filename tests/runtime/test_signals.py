@@ -74,6 +74,18 @@ def test_a_handler_of_the_users_own_stays(number):
     assert received == [number]
 
 
+def test_under_nohup_a_hangup_means_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest() as request:
+            request.install_handlers()
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not request.stop_flags().any()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_handler_of_faulthandler_stays(tmp_path):
     """A user's stack dump, which C code writes."""
     with open(tmp_path / "stacks", "w+") as stacks:

@@ -41,18 +41,6 @@ def test_the_average_warms_up_to_its_decay(decay, every, start):
         np.testing.assert_allclose(averages[0].asnumpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_without_warm_up_the_first_weights_stay():
-    weight = Parameter(Tensor(np.float32(1)), name="w")
-    average = moving_average([weight], 0.9999)
-    warm = moving_average([weight], 0.9999, warmup=True)
-    ops.assign(weight, Tensor(np.float32(0)))
-    for _ in range(110):
-        move_average(*average)
-        move_average(*warm)
-    assert average.averages[0].asnumpy() == pytest.approx(0.9999**110, rel=1e-4)  # 98.9 % of it
-    assert warm.averages[0].asnumpy() < 1e-6
-
-
 @pytest.mark.parametrize("warmup", [True, False])
 def test_an_average_follows_its_recipe(warmup):
     recipe = Recipe(ema=0.75, ema_every=2, ema_start=1.5, ema_warmup=warmup)

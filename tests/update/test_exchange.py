@@ -23,12 +23,6 @@ def report(rank, flags, finite=True):
     return pack(means, flags, Tensor(finite), one_hot)
 
 
-def test_a_report_has_the_documented_layout():
-    packed = report(2, make_flags([7, 8], without_samples=True), finite=False)
-    assert packed.asnumpy().tolist() == [1.5, 0.75, 1, 7, 8, 0, 0, 1]
-    assert make_flags().asnumpy().tolist() == [0]
-
-
 def test_all_workers_read_the_same_of_their_sum():
     total = report(0, make_flags([0, 0], without_samples=True)) + report(
         1, make_flags([0, 0]), False

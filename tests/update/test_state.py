@@ -5,7 +5,7 @@
 
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from resnet_fn import adamw, fit, make_state
 from resnet_fn.evaluation.eval_step import make_eval_step
@@ -43,14 +43,15 @@ def test_evaluation_uses_averages_and_restores_the_weights():
 
 
 class Scaled(nn.Cell):
-    """A net whose one Parameter has the name that it is given."""
+    """A net whose Parameters have the names that it is given."""
 
-    def __init__(self, name):
+    def __init__(self, *names):
         super().__init__()
-        self.value = Parameter(Tensor(np.ones((3, 2), np.float32)), name=name)
+        value = np.ones((3, 2), np.float32)
+        self.values = ParameterTuple([Parameter(Tensor(value), name=name) for name in names])
 
     def construct(self, x):
-        return ops.matmul(x, self.value)
+        return sum([ops.matmul(x, value) for value in self.values])
 
 
 NAMES = ["scaler.scale", "scaler.skipped", "ema_updates", "adam_updates"]
@@ -65,10 +66,10 @@ def test_a_parameter_named_like_the_state_is_rejected(name, raises_line):
         make_state(net, optimizer, average=average)
 
 
-@pytest.mark.parametrize("name", ["sum.means", "sum.0", "vector.0", "momentum.vector.0"])
-def test_internal_names_do_not_clash_with_a_nets(name):
+@pytest.mark.parametrize("names", [("sum.means", "vector.0"), ("sum.0", "momentum.vector.0")])
+def test_internal_names_do_not_clash_with_a_nets(names):
     x = np.ones((8, 3), np.float32)
     y = np.arange(8) % 2
     settings = {"accumulate": 2, "epochs": 1, "batch_size": 4}
-    result = fit(Scaled(name), (x, y), (x, y), out_dir="run", progress=False, **settings)
+    result = fit(Scaled(*names), (x, y), (x, y), out_dir="run", progress=False, **settings)
     assert result.updates == 2

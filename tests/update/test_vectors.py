@@ -52,7 +52,6 @@ def values(state):
         ({}, 0, 2, 2),  # with weight decay, and without
         # both for each of the stem, three blocks and the last layer
         ({"layer_decay": 0.75}, 0, 10, 1),
-        ({"optimizer": "adam", "nesterov": False, "learning_rate": 1e-3}, 1e-6, 2, 1),
         ({"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-3}, 1e-6, 2, 2),
         ({"optimizer": "lion", "nesterov": False, "learning_rate": 1e-4}, 1e-6, 2, 1),
     ],

@@ -128,21 +128,25 @@ def test_files_of_other_kinds_are_named(name, words):
         read_arrays(name)
 
 
-def test_equal_weights_give_equal_files_readable_by_others(ending, python):
+@pytest.mark.parametrize("endings", [("safetensors", "ckpt"), ("pth",)])
+def test_equal_weights_give_equal_files_readable_by_others(endings, python):
+    if "pth" in endings:
+        pytest.importorskip("torch", reason="writing .pth needs torch")
     arrays = {"fc.weight": np.ones((3, 2), np.float32), "fc.bias": np.zeros(3, np.float32)}
-    write_arrays(f"a.{ending}", arrays)
     code = (
         "import sys, numpy as np; from resnet_fn.weights.files import write_arrays; float32 = "
         "'float32'; "
     )
     words = "{'fc.weight': np.ones((3, 2), float32), 'fc.bias': np.zeros(3, float32)}"
-    python("-c", f"{code}write_arrays(sys.argv[1], {words})", f"other.{ending}")
-    first = Path(f"a.{ending}")
-    other = Path(f"other.{ending}")
-    assert first.read_bytes() == other.read_bytes()
+    lines = f"{code}[write_arrays(file, {words}) for file in sys.argv[1:]]"
+    python("-c", lines, *(f"other.{ending}" for ending in endings))
     umask = os.umask(0)
     os.umask(umask)
-    assert stat.S_IMODE(first.stat().st_mode) == 0o666 & ~umask
+    for ending in endings:
+        first = Path(f"a.{ending}")
+        write_arrays(first, arrays)
+        assert first.read_bytes() == Path(f"other.{ending}").read_bytes()
+        assert stat.S_IMODE(first.stat().st_mode) == 0o666 & ~umask
 
 
 def test_a_place_that_cannot_be_written_is_named():

@@ -36,8 +36,15 @@ def bits(net):
     return {parameter.name: parameter.asnumpy().tobytes() for parameter in net.get_parameters()}
 
 
-@pytest.mark.parametrize("style", names.STYLES)
-def test_every_style_in_every_format_loads(style, ending, net, written):
+@pytest.mark.parametrize(
+    ("style", "ending"),
+    [
+        *((style, "safetensors") for style in names.STYLES),
+        *(("torchvision", ending) for ending in ("ckpt", "pth")),
+    ],
+    indirect=["ending"],
+)
+def test_every_style_and_every_format_loads(style, ending, net, written):
     ours = written(f"a.{ending}", style)
     load_weights(net, f"a.{ending}")
     assert bits(net) == {name: array.tobytes() for name, array in ours.items()}

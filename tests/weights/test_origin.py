@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ from resnet_fn.weights.recognise import WeightsError
 pytestmark = pytest.mark.usefixtures("device")
 
 TIMM = "compares with timm: pip install --no-deps timm pyyaml"
+
+
+@pytest.fixture(scope="module")
+def resnet18(written, tmp_path_factory):
+    """A file of a ResNet-18 with torchvision's names. Not to be changed."""
+    path = tmp_path_factory.mktemp("weights") / "resnet18.safetensors"
+    written(path, "torchvision", model="resnet18")
+    return path
 
 
 @pytest.mark.parametrize(
@@ -37,13 +46,13 @@ TIMM = "compares with timm: pip install --no-deps timm pyyaml"
         ("hub/resnet18.safetensors", {"architecture": "resnet18", "global_pool": "max"}),
     ],
 )
-def test_nets_that_compute_something_else_are_rejected(name, config, written, raises_line):
+def test_nets_that_compute_something_else_are_rejected(name, config, resnet18, raises_line):
     path = Path(name)
     path.parent.mkdir(exist_ok=True)
-    written(name, "torchvision", model="resnet18")
+    shutil.copy(resnet18, name)
     if config:
         path.with_name("config.json").write_text(json.dumps(config))
-    net = create_model("resnet18", num_classes=3)
+    net = create_model("resnet8", num_classes=3)
     for load in (
         lambda: load_weights(net, name),
         lambda: read_start(recipes.finetune(weights=name), ()),
@@ -55,8 +64,8 @@ def test_nets_that_compute_something_else_are_rejected(name, config, written, ra
     assert read_any_weights(name).useless  # to look at
 
 
-def test_weights_naming_a_plain_net_get_no_warning(written, capsys):
-    written("net.safetensors", "torchvision", model="resnet18")
+def test_weights_naming_a_plain_net_get_no_warning(written, resnet18, capsys):
+    shutil.copy(resnet18, "net.safetensors")
     assert "resnetblur18" in read_weights("net.safetensors").warning  # nothing names the net
     load_weights(create_model("resnet18", num_classes=3), "net.safetensors")
     assert "warning: net.safetensors: " in capsys.readouterr().err
@@ -74,10 +83,10 @@ def test_weights_naming_a_plain_net_get_no_warning(written, capsys):
     assert not read_weights("other.safetensors").warning
 
 
-def test_a_folders_name_counts_if_nothing_else_does(written, raises_line):
+def test_a_folders_name_counts_if_nothing_else_does(resnet18, raises_line):
     folder = Path("resnetblur18-study/runs")
     folder.mkdir(parents=True)
-    written(folder / "net.safetensors", "torchvision", model="resnet18")
+    shutil.copy(resnet18, folder / "net.safetensors")
     read_weights(folder / "net.safetensors")
     Path(folder / "net.safetensors").rename("resnetblur18-study/net.safetensors")
     with raises_line("'resnetblur18-study'", "timm's resnetblur18", kind=WeightsError):
@@ -96,6 +105,8 @@ def test_a_training_checkpoint_names_its_net(torch, written, raises_line):
     assert not read_weights("last.pth.tar").warning
 
 
+@pytest.mark.slow
+@pytest.mark.release  # timm's version is pinned
 def test_timms_nets_with_equal_arrays_are_listed(torchvision):
     """All nets of timm's resnet.py. Of two that have the same arrays, one is the plain net."""
     timm = pytest.importorskip("timm", reason=TIMM)

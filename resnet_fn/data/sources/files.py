@@ -92,6 +92,20 @@ def list_loose_images(folder: str | Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if is_image(name) and not is_left_out(name))
 
 
+def list_left_out(folder: str | Path) -> list[str]:
+    """Return the sorted names directly in `folder` that are left out, or [] if it is no folder.
+
+    These are names for which `is_left_out` is true, and files without an image's ending.
+    """
+    if not Path(folder).is_dir():
+        return []
+    return sorted(
+        entry.name
+        for entry in os.scandir(folder)
+        if is_left_out(entry.name) or not (is_image(entry.name) or entry.is_dir())
+    )
+
+
 def show_contents(folder: str | Path) -> str:
     """Return the first names in `folder` as text, or "nothing"."""
     names = os.listdir(folder) if os.path.isdir(folder) else []

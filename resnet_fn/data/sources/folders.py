@@ -21,6 +21,7 @@ from resnet_fn.data.sources.files import (
     is_left_out,
     list_folders,
     list_images,
+    list_left_out,
     list_loose_images,
     show_contents,
 )
@@ -43,9 +44,11 @@ def load_folder(data_dir: str, share: float, rule: SplitRule, trains: bool = Tru
     validation = halves.validation
     classes = halves.classes
     if rule.needs_folder and train_folder and not validation and root.is_dir():
+        # with a share, the run's file validation.json may be missing, as for a copied checkpoint
+        split = f" if the images were split off, {rule.run}/{VALIDATION}; or" if share else ""
         raise ValueError(
             f"data_dir: the validation folder of the run {rule.run} is missing or empty in {root}; "
-            "restore it, or evaluate the run on another folder with --data-dir FOLDER"
+            f"restore it, or{split} evaluate the run on another folder with --data-dir FOLDER"
         )
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (train_folder is None or (train_folder == root and not validates)):
@@ -62,7 +65,11 @@ def load_folder(data_dir: str, share: float, rule: SplitRule, trains: bool = Tru
         _check_classes(train_folder, classes, train)
     notes += warn_alike(classes)
     if train_folder != root:
-        notes += describe_left_out(root, sorted(filter(is_left_out, os.listdir(root))))
+        # not other files: a development kit or a README is no image that is missing
+        beside = [
+            name for name in list_left_out(root) if is_left_out(name) or how_to_convert([name])
+        ]
+        notes += describe_left_out(root, beside) + _describe_loose(root)
     is_split = validation is None or rule.is_fixed
     if validation is None or rule.is_fixed:
         train, test, more = split_off(train, share, rule)
@@ -239,16 +246,22 @@ def _list_classes(root: Path, labels: Mapping[str, int]) -> tuple[FileSplit, lis
     """
     names: list[str] = []
     numbers: list[int] = []
-    left_out = list(filter(is_left_out, os.listdir(root))) if root.is_dir() else []
+    left_out = list_left_out(root)
     for folder, label in sorted(labels.items(), key=lambda item: item[1]):
         images, others = list_images(root / folder)
         names += [f"{folder}/{name}" for name in images]
         numbers += [label] * len(images)
         left_out += [os.path.join(folder, name) for name in others]
-    notes = describe_left_out(root, sorted(left_out))
-    if loose := list_loose_images(root):
-        notes.append(
-            f"ignoring {counted(len(loose), 'image')} beside the class folders, for example "
-            f"{root / loose[0]}"
-        )
+    notes = describe_left_out(root, sorted(left_out)) + _describe_loose(root)
     return FileSplit(str(root), tuple(names), np.array(numbers, np.int32)), notes
+
+
+def _describe_loose(folder: Path) -> list[str]:
+    """Return a list with a line about the images directly in `folder`, or an empty list."""
+    loose = list_loose_images(folder)
+    if not loose:
+        return []
+    return [
+        f"ignoring {counted(len(loose), 'image')} beside the class folders, for example "
+        f"{folder / loose[0]}"
+    ]

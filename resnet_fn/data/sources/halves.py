@@ -89,6 +89,7 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     elif not _are_halves(named, halves["training"]):
         return _beside_classes(root, folders, named)
     train = _only("training", halves["training"] or named["training"][:1])
+    notes = _describe_others("training", named["training"], train)
     classes: list[str] = []
     if train:
         train = enter(train, known)
@@ -97,12 +98,22 @@ def find_halves(root: Path, known: Collection[str] = ()) -> Halves:
     flat = list(filter(has_images, named["validation"]))
     validation = _only("validation", halves["validation"] or flat or named["validation"][:1])
     tests = filter(has_images, named["test"])
-    notes = [how_to_use(folder, known) for folder in filter(has_images, named["unlabelled"])]
+    notes += _describe_others("validation", named["validation"], validation)
+    notes += [how_to_use(folder, known) for folder in filter(has_images, named["unlabelled"])]
     notes += [
         f"{folder} is not used: its name is of no training, validation or test folder"
         for folder in filter(has_images, named[""])
     ]
     return Halves(train, tuple(classes), validation, tuple(tests), tuple(notes))
+
+
+def _describe_others(kind: str, folders: Sequence[Path], used: Path | None) -> list[str]:
+    """Return lines about the folders with images that are named like the folder `used`."""
+    return [
+        f"{folder} is not used: {used} is the {kind} folder"
+        for folder in folders
+        if folder != used and has_images(folder)
+    ]
 
 
 def how_to_use(folder: Path, classes: Collection[str]) -> str:

@@ -15,17 +15,17 @@ from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.recipe import Recipe, check_buildable
 from resnet_fn.config.wording import first_few
 from resnet_fn.data.agreement import check_data, identify
-from resnet_fn.data.dataset import DataSet, check_labels
+from resnet_fn.data.dataset import DataSet, Samples, check_labels
 from resnet_fn.data.image_file import open_image
 from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
 from resnet_fn.data.sources.contents import CONTENTS
-from resnet_fn.data.sources.files import FileSplit, list_folders, read_image
+from resnet_fn.data.sources.files import FileSplit, list_folders
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
 from resnet_fn.data.sources.kept import EarlierRun, describe_changes, describe_trained
 from resnet_fn.data.sources.lists import fits_folder, load_lists
-from resnet_fn.data.sources.records import INDEX, load_records
+from resnet_fn.data.sources.records import INDEX, RecordSplit, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
 from resnet_fn.data.sources.validation import SplitRule, split_off
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
@@ -145,17 +145,26 @@ def open_dataset(
                     f"the {title} has no images of {len(missing)} of the {len(dataset.classes)} "
                     f"classes: {first_few(missing, 5)}"
                 )
-    if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
-        path = dataset.train.path(0)
-        size = recipe.image_size
-        width, height = open_image(read_image(path)).size
-        if min(width, height) >= 4 * size:
-            notes.append(
-                f"warning: {path} has {width} x {height} pixels, but the recipe digits trains on "
-                f"{size} x {size}, with learning rate {recipe.learning_rate}; "
-                "give --recipe finetune with --weights FILE or --model NAME"
-            )
+    if "train" in splits and recipe.name == "digits":
+        notes += _warn_of_large_images(dataset.train, recipe)
     return dataclasses.replace(dataset, notes=tuple(notes))
+
+
+def _warn_of_large_images(train: Samples, recipe: Recipe) -> list[str]:
+    """Return a list with a warning if the first image is much larger than the net's input."""
+    if not isinstance(train, FileSplit | RecordSplit):
+        return []
+    with contextlib.closing(train.stream(np.zeros(1, np.int64))) as first:
+        width, height = open_image(next(first)[1]).size
+    size = recipe.image_size
+    if min(width, height) < 4 * size:
+        return []
+    name = train.path(0) if isinstance(train, FileSplit) else train.names[0]
+    return [
+        f"warning: {name} has {width} x {height} pixels, but the recipe digits trains on "
+        f"{size} x {size}, with learning rate {recipe.learning_rate}; "
+        "give --recipe finetune with --weights FILE or --model NAME"
+    ]
 
 
 # Long: the loaders of all kinds of data sets stand side by side.

@@ -216,9 +216,15 @@ def check_files(
                     f"{first_few(faults, 3, '; ')}; fix them"
                 )
     if counts and not skip:
+        fix = "fix them, or give --on-bad-sample skip"
+        if on_bad == "skip":
+            fix = (
+                "they became bad after the run began, so restore them; "
+                f"a resume leaves out only what {BAD_FILES} lists"
+            )
         raise ValueError(
             f"on_bad_sample: {' and '.join(counts)} files are bad: "
-            f"{first_few(all_faults, 3, '; ')}; fix them, or give --on-bad-sample skip"
+            f"{first_few(all_faults, 3, '; ')}; {fix}"
         )
     if left_out:
         notes.append(f"leaving out {len(left_out)} files that the run's {BAD_FILES} lists")

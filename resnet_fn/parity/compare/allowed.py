@@ -6,10 +6,10 @@ both the tolerance and 4 (ROUNDING_FACTOR) times the rounding. In between it pas
 is at most 1/16 (CEILING), else the array is undecided. Both names are in trace/limits.py, with
 other limits that the recorder needs too.
 
-Below are tolerances and other constants, then functions in four sections: the bound itself, the
-rounding of an array, ties, and changes. Functions are named by what they return: a rounding
-(…_rounding, rounding_…, `median_of_stage`), a bound (…_bound, `within`), or what roundings are made
-from (`tie_width`, `random_walk_norm`).
+Below are tolerances and other constants, then functions in five sections: the bound itself, the
+rounding of an array, ties, changes, an optimizer or a loss alone. Functions are named by what they
+return: a rounding (…_rounding, rounding_…, `median_of_stage`), a bound (…_bound, `within`), or what
+roundings are made from (`tie_width`, `random_walk_norm`).
 
 Differences by another measure than the array's own norm are in compare/measures.py.
 
@@ -350,6 +350,9 @@ def change_bound(
         tolerance = min(tolerance, value_tolerance * sizes.value / size)
     unit = sizes.unit / size
     return larger_bound(tolerance, {**roundings, reasons.UNIT: unit})
+
+
+# An optimizer alone, and a loss alone.
 
 
 def random_walk_bound(

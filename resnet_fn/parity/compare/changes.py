@@ -112,7 +112,8 @@ class Changes(Parameters):
         1. The port alone moves the array: `_of_port_alone`. A move by less than what the last
            places of `numbers` add up to is none.
         2. The array does not pass, and its gradient is only rounding: as a part of the stage.
-        3. float32 hides the change, even as a part of all changes: left out, though it may pass.
+        3. float32 hides the change, of a trained array even as a part of all changes: left out,
+           though it may pass.
         4. The change itself decides, for which the last places of `numbers` count as rounding.
         5. float32 hides the change beside the array alone: as a part of all changes.
         6. The stage has a tolerance relative to values: as a part of the array's value.
@@ -134,7 +135,7 @@ class Changes(Parameters):
             return as_only_rounding
         # 3. An array that differs in spite of its last place is not hidden; one that passes may be.
         may_be_hidden = item.verdict != DIFFERS and _own_change_is_hidden(sizes)
-        if may_be_hidden and self._is_hidden_even_in_stage(sides, array, sizes):
+        if may_be_hidden and self._is_too_small(sides, array, sizes):
             return TOO_SMALL
         # 4
         if item.verdict != UNDECIDED:
@@ -189,11 +190,12 @@ class Changes(Parameters):
         """Return whether an array has a gradient in the port."""
         return array.id.name in sides.port.run.gradients
 
-    def _is_hidden_even_in_stage(self, sides: Sides, array: ComparedArray, sizes: Sizes) -> bool:
-        """Return whether float32 hides a change, even as a part of all changes.
+    def _is_too_small(self, sides: Sides, array: ComparedArray, sizes: Sizes) -> bool:
+        """Return whether a change that float32 hides beside the array itself is left out.
 
-        Of an untrained array, any change of the reference's that is so small counts as hidden. A
-        weight may rightly keep its value if all rates are 0.
+        That of a trained array is, if float32 hides it as a part of all changes, too; not if all
+        rates are 0, when a weight rightly keeps its value. That of an untrained array is left out
+        if the reference changes it at all: no other array shows how small it may be.
         """
         if not self._is_trained(sides, array):
             return sizes.change > 0  # 0: the port keeps it, too (`_of_port_alone` otherwise)

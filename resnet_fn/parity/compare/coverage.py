@@ -14,6 +14,7 @@ import numpy as np
 
 from resnet_fn.config.wording import first_few, words_of
 from resnet_fn.parity.compare import constants
+from resnet_fn.parity.compare.dependence import BUILDS_OF_DEPENDENCE
 from resnet_fn.parity.compare.labels import lines_of_labels
 from resnet_fn.parity.compare.outputs import without_counterpart
 from resnet_fn.parity.compare.probes import Probed
@@ -156,12 +157,21 @@ def _facts(sides: Sides, probed: Probed) -> tuple[str, dict[str, Any]]:
         "never called": _never_called(reference),
         "without gradient": sorted(sides.without_gradient),
         "clipping": clipping,
-        "not compared": NOT_COMPARED,
+        "not compared": NOT_COMPARED + _of_few_builds(sides),
     }
     summary = f"for {batches} and {probes} probes"
     if port_layers:
         summary += f"; {len(compared)} of {len(port_layers)} layers compared"
     return summary, facts
+
+
+def _of_few_builds(sides: Sides) -> str:
+    """Return what of the initial values is not compared, as text after `NOT_COMPARED`."""
+    if not sides.initialisation or len(sides.builds) >= BUILDS_OF_DEPENDENCE:
+        return ""
+    if len(sides.builds) > 1:
+        return "; whether initial numbers depend on each other (both nets were built twice)"
+    return "; of initial values all but mean, deviation and kurtosis (of one build each)"
 
 
 def _shown(probed: Probed) -> dict[str, set[str]]:
@@ -266,7 +276,7 @@ def _clipped(reference: Trace) -> int:
 
 def _too_small(stages: Sequence[Stage]) -> Iterator[str]:
     """Yield a line for the arrays whose change float32 does not show in any stage."""
-    seen = set()
+    seen = set[str]()
     for stage in stages:
         for item in stage.differences:
             if item.id.change or stage.id.name == CHANGE.name:

@@ -21,7 +21,7 @@ _MOST = 64  # slices of one axis: the first ones
 
 _LEAST = 16  # numbers in a slice, and
 
-_BUILDS = 3  # builds: of fewer, chance decides
+BUILDS_OF_DEPENDENCE = 3  # builds: of fewer, chance decides
 
 
 def compare_dependence(name: str, a: np.ndarray, b: np.ndarray) -> Iterator[Difference]:
@@ -37,7 +37,7 @@ def compare_dependence(name: str, a: np.ndarray, b: np.ndarray) -> Iterator[Diff
             continue
         of_port = _cosines(a, axis)
         of_reference = _cosines(b, axis)
-        if min(of_port.size, of_reference.size) < _BUILDS:
+        if min(of_port.size, of_reference.size) < BUILDS_OF_DEPENDENCE:
             continue
         x = float(of_port.mean())
         y = float(of_reference.mean())

@@ -40,7 +40,7 @@ _NEVER = (
     "what moves none of these numbers",
     "initial values",
     "changed inputs",
-    "gradients of further batches",
+    "outputs and gradients of further batches",
     "random numbers for constant arrays",
     "dropout masks",
     "the loss and the optimizer alone",

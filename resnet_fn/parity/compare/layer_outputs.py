@@ -46,10 +46,10 @@ class LayerOutputs(TraceRule):
     def _decided(self, outputs: list[Difference]) -> Stage:
         """Return the stage without undecided layers: layers only explain."""
         stage = without_undecided(Stage(self.id, outputs, absent=Absent.NOT_IN_TASK))
-        clear, left_out = [], [*stage.left_out]
-        for item in stage.differences:  # those without a finite number are left
-            (left_out if item.verdict == UNDECIDED else clear).append(item)
-        return dataclasses.replace(stage, differences=clear, left_out=left_out)
+        # those without a finite number are left
+        undecided = [item for item in stage.differences if item.verdict == UNDECIDED]
+        clear = [item for item in stage.differences if item.verdict != UNDECIDED]
+        return dataclasses.replace(stage, differences=clear, left_out=[*stage.left_out, *undecided])
 
 
 def _has_other_shape(layer: LayerDifference) -> bool:

@@ -29,7 +29,6 @@ class Untrained(TraceRule):
         replace these arrays.
         """
         port, reference, names = sides.port, sides.reference, sides.names
-        trained = {*port.trainable, *reference.trainable}
         initial = names.rename(reference.initial)
         stage = Stage(self.id, overwritten=True, absent=Absent.NOT_IN_TASK)
         differences = []
@@ -37,7 +36,9 @@ class Untrained(TraceRule):
         for name in [name for name in names.parameters if name in port.initial and name in initial]:
             sources = names.sources(name)
             loaded = not sides.initialisation and not {*sources} <= {*reference.constants}
-            if name in sides.random_arrays or trained & {name, *sources} or loaded:
+            # names of both sides, which may be the same for different arrays
+            trained = name in port.trainable or not {*sources}.isdisjoint(reference.trainable)
+            if name in sides.random_arrays or trained or loaded:
                 continue
             a = port.initial[name]
             b = initial[name]

@@ -58,6 +58,13 @@ class TorchSide:
     before. Where a method reads what an earlier one sets, a call that is too early raises an error;
     others that need `without_dropout` run without it, too, but with dropout.
 
+    Dropout is in one of three states:
+
+    - as built: until `without_dropout`, which turns it off in the reference for good; afterwards in
+      `dropping_layer` and, once `evaluate_as_built` was called, in each pass in evaluation mode
+    - off: in all other copies
+    - masked: in the copy of the context `masked`, whose layers multiply by masks
+
     Args:
         module: the given module. It is not changed; only lazy layers get their sizes.
         plan: the updates.

@@ -115,7 +115,7 @@ def _kept(array: np.ndarray) -> _Spec:
 
 
 def _check_size(specs: list[_Spec]) -> None:
-    sizes = [len(spec[-1]) for spec in specs if spec[0] == "kept"]
+    sizes = [len(base64.b64decode(spec[-1])) for spec in specs if spec[0] == "kept"]
     if sum(sizes) > _MOST:
         raise ValueError(
             f"small: inputs, labels and tables have more than {_MOST >> 10} KB; give fewer or "

@@ -102,12 +102,12 @@ def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
     for name, b in reference.items():
         shape = b.shape
         port_name: str | None = name
-        if name not in port:
-            port_name = next(
-                (candidate for candidate in left if port[candidate].shape == shape), None
-            )
-        if port_name is None and name.endswith((TEXT, NUMBER)):
-            continue
+        if name not in port:  # a text never stands for an array
+            kind = next((ending for ending in (TEXT, NUMBER) if name.endswith(ending)), "")
+            alike = (other for other in left if other.endswith(kind))
+            port_name = next((other for other in alike if port[other].shape == shape), None)
+            if port_name is None and kind:
+                continue
         if port_name is None or port[port_name].shape != shape:
             return None
         if port_name in left:  # in order: none before it is paired

@@ -10,6 +10,7 @@ from resnet_fn.parity.record.variations import is_full_length
 from resnet_fn.parity.trace.probes import is_mask
 from resnet_fn.parity.trace.tree import Tree, map_tree, named_leaves
 from resnet_fn.parity.ways.samples import count_of, samples_of
+from resnet_fn.parity.ways.way import NotApplicableError
 
 SINGLE = "inputs"  # the name of a single input
 
@@ -33,7 +34,8 @@ def lengths_of(
 ) -> Lengths | None:
     """Return the lengths of a batch by its masks, its lengths, or the axes that the user names.
 
-    None means that no input shows them. Padding comes after each sample.
+    None means that no input shows them. Padding comes after each sample. Raises NotApplicableError
+    if masks disagree, and no axis is named.
     """
     leaves = named_leaves(inputs, SINGLE)
     count = count_of(inputs)
@@ -41,10 +43,12 @@ def lengths_of(
     numbers: list[str] = []
     # by what shows them: the longest, and the length of each sample
     shown: dict[str, tuple[int, Sequence[int]]] = {}
+    by_masks = set[tuple[int, ...]]()
     for name, leaf in leaves.items():
         mask = _by_mask(name, leaf, count)
         if mask:
             of_samples, hidden[name] = mask
+            by_masks.add(tuple(of_samples))
             shown["mask"] = leaf.shape[-1], of_samples
         elif _are_lengths(name, leaves, count):
             numbers.append(name)
@@ -52,6 +56,13 @@ def lengths_of(
         if name in named:
             axis = named[name]
             shown["axis"] = leaf.shape[axis], _by_zeros(leaf, axis)
+    if len(by_masks) > 1:  # as those of a source and a target
+        if not named:
+            raise NotApplicableError(
+                "not exercised: masks show several lengths of a sample; name the axis of one: "
+                "--length-axis NAME=AXIS"
+            )
+        del shown["mask"]
     for kind in ("mask", "lengths", "axis"):
         if kind not in shown:
             continue

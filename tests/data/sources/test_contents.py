@@ -269,15 +269,26 @@ def test_missing_and_new_files_of_val_are_named(folder, shoot):
     )
 
 
+@pytest.fixture
+def empty_split():
+    """The files of a split without images."""
+    RUN.mkdir()
+    (RUN / "contents.json").write_text('{"format": 1, "training": {}, "validation": {}}')
+    (RUN / "validation.json").write_text("[]")
+    read_split(RUN)
+
+
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested", "folder"])
 @pytest.mark.parametrize("file", ["contents.json", "validation.json"])
-def test_devices_and_folders_as_split_files_are_named(kind, file, foreign, run, raises_line):
+def test_devices_and_folders_as_split_files_are_named(
+    kind, file, foreign, empty_split, raises_line
+):
     foreign(kind, RUN / file)
     with raises_line(f"run/{file}: is damaged", "restore the file from a copy"):
         read_split(RUN)
 
 
-def test_a_lack_of_descriptors_is_no_damage(run, no_descriptors):
+def test_a_lack_of_descriptors_is_no_damage(empty_split, no_descriptors):
     with pytest.raises(OSError, match="Too many open files"), no_descriptors():
         read_split(RUN)
 
@@ -293,7 +304,7 @@ def test_a_lack_of_descriptors_is_no_damage(run, no_descriptors):
         ("validation.json", "[1]"),
     ],
 )
-def test_json_that_no_run_wrote_is_named(file, text, run, raises_line):
+def test_json_that_no_run_wrote_is_named(file, text, empty_split, raises_line):
     (RUN / file).write_text(text)
     with raises_line(f"run/{file}: is damaged", "restore the file from a copy"):
         read_split(RUN)

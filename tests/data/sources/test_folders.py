@@ -94,14 +94,6 @@ def test_one_folder_is_split(folder, place):
     assert dataset.notes == ()
 
 
-def test_an_existing_val_validates(folder):
-    dataset = load_dataset(SPLIT, str(folder))
-    assert (len(dataset.train), len(dataset.test), dataset.is_split) == (21, 9, False)
-    assert dataset.notes == (
-        f"{folder}/val is the validation set, so nothing is split off the training images",
-    )
-
-
 @pytest.fixture
 def flat(folder):
     """The same, val flat, in the official order of numbers, which is not that of the folders."""

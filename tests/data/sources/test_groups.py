@@ -11,7 +11,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.contents import write_split
 from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.groups import group_files, suggest_groups
+from resnet_fn.data.sources.groups import suggest_groups
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.data.sources.validation import SplitRule, split_off
 
@@ -42,14 +42,6 @@ def test_frames_of_one_patient_stay_on_one_side(names, group_by, group_of):
     assert not {group_of(name) for name in train.names} & held
     assert f"{len(groups) - len(held)} groups in training, {len(held)} in validation" in notes[0]
     assert set(split(names, "")[0].names) & set(validation.names)  # another split than by pictures
-
-
-def test_a_column_of_the_list_gives_the_groups():
-    groups = tuple(str(k % 7) for k in range(60))
-    files = FileSplit("", tuple(FRAMES), np.zeros(60, np.int32), groups=groups)
-    train, validation, _ = split_off(files, 0.3, SplitRule(group_by="patient"))
-    assert len(set(train.groups)) + len(set(validation.groups)) == 7
-    assert [str(FRAMES.index(name) % 7) for name in train.names] == list(train.groups)
 
 
 def test_empty_cells_are_no_group(raises_line):
@@ -148,9 +140,12 @@ def test_numbered_names_are_no_frames(names):
     assert suggest_groups(names, labels) == []
 
 
-def test_without_a_setting_each_file_is_one_group():
-    files = FileSplit("", ("a/1.jpg",), np.zeros(1))
-    assert list(group_files(files, ["a/1.jpg"], "")) == ["a/1.jpg"]
+def test_frames_in_a_late_class_are_found():
+    names = [f"a/{k:05}.jpg" for k in range(25_000)]
+    names += [f"b/clip{k // 3}_{k % 3}.jpg" for k in range(2_000)]
+    labels = np.repeat(np.array([0, 1], np.int32), [25_000, 2_000])
+    (note,) = suggest_groups(names, labels)
+    assert "such as b/clip" in note
 
 
 @pytest.mark.parametrize(("name", "value"), [("split_seed", 3), ("group_by", "2")])

@@ -91,6 +91,8 @@ def test_a_validation_folder_of_any_usual_name_validates(lay, name):
         assert (len(dataset.train), len(dataset.test), dataset.is_split) == (10, 4, False)
         roots = (dataset.train.root, dataset.test.root)
         assert [*map(Path, roots)] == [Path("set", half) for half in names[:2]]
+        none = f"{roots[1]} is the validation set, so nothing is split off the training images"
+        assert (none in dataset.notes) == (recipe is SPLIT)
 
 
 @pytest.mark.parametrize("name", TESTED)
@@ -232,6 +234,10 @@ def test_a_missing_validation_folder_scores_no_training_images(lay, raises_line,
         for splits in (("train", "test"), ("test",)):
             with raises_line(words):
                 load_dataset(recipe, "set", RunOptions(), rule, splits, trained_on)
+    shutil.rmtree("set/val")
+    fix = "restore it, or if the images were split off, run/validation.json; or evaluate"
+    with raises_line(gone if recipe is RECIPE else fix):
+        load_dataset(recipe, "set", RunOptions(), rule, ("test",), trained_on)
 
 
 def test_a_split_run_ignores_a_validation_folder(lay):
@@ -281,6 +287,33 @@ def test_loose_images_of_both_halves_are_counted(lay):
     for images, half in (("3 images", "train"), ("1 image", "val")):
         line = f"ignoring {images} beside the class folders, for example set/{half}/0.jpg"
         assert line in notes
+
+
+def test_files_beside_the_folders_are_counted(lay):
+    places = [*halves("train", "val"), ". 2", "notes.txt", "1.heic", "train/labels.csv"]
+    notes = load_dataset(SPLIT, lay(*places, "val/2.heic", "train/bee/x.txt")).notes
+    condition = "that have no image ending such as .jpg, begin with a dot, or are a system's"
+    for line in (
+        "ignoring 2 images beside the class folders, for example set/0.jpg",
+        f"leaving out 1 names in set {condition}: 1.heic",
+        f"leaving out 2 names in set/train {condition}: bee/x.txt, labels.csv",
+        f"leaving out 1 names in set/val {condition}: 2.heic",
+    ):
+        assert line in notes
+    for folder in ("set", "set/val"):
+        assert any(note.startswith(f"warning: {folder}: 1 .heic not read") for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("places", "line"),
+    [
+        (["train/bee 5", "train/cat 5", "val/bee 1", "valid 2"], "valid is not used: set/val is"),
+        (["train/bee 5", "train/cat 5", "training 2"], "training is not used: set/train is"),
+    ],
+)
+def test_a_second_validation_folder_gets_a_line(lay, places, line):
+    notes = load_dataset(SPLIT, lay(*places)).notes
+    assert sum(f"set/{line} the" in note for note in notes) == 1
 
 
 def test_thumbnails_and_junk_are_left_out_and_counted(lay):

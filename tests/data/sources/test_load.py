@@ -20,6 +20,14 @@ def test_photographs_with_the_digits_recipe_give_a_warning(folder):
     assert open_dataset(small, str(folder), splits=["test"]).notes == ()
 
 
+def test_the_digits_recipe_warns_of_packed_photographs(folder, pack):
+    packed = pack(folder, "out").train
+    small = Recipe(name="digits", dataset="mindrecord", image_size=8)
+    (note,) = open_dataset(small, "out").notes
+    assert note.startswith(f"warning: {packed.names[0]} has 60 x 40 pixels, but the recipe digits")
+    assert open_dataset(replace(small, image_size=16), "out").notes == ()
+
+
 def test_more_threads_than_cpus_are_rejected(raises_line):
     most = cpu_count()
     with raises_line(f"data_threads: {most + 1} is more than the {most} CPU"):

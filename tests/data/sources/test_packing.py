@@ -35,7 +35,9 @@ def test_packing_again_writes_missing_or_damaged_shards_alone(folder, pack, caps
         load_dataset(RECORDS, "out")
     os.remove("out/index.json")
     pack(folder, "out")
-    assert "(3 shards written and read back" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "(3 shards written and read back" in printed
+    assert "resnet_fn.train --recipe NAME --dataset mindrecord --data-dir out" in printed
     pairs = zip(shards, times, strict=True)
     changed = {path.name[:-20] for path, time in pairs if path.stat().st_mtime_ns != time}
     assert changed == {"train-00000", "train-00002", "val-00001"}

@@ -153,7 +153,8 @@ def test_resume_does_not_decode_good_files_again(folder, run, raises_line):
     assert len(opened(folder, SKIP).train) == 20
     file.unlink()
     file.symlink_to("nowhere")
-    with raises_line("1 of 21 training files are bad: '", "00 ü.JPEG' is missing"):
+    bad = "00 ü.JPEG' is missing; they became bad after the run began, so restore them"
+    with raises_line("1 of 21 training files are bad: '", bad, "what bad_files.txt lists"):
         opened(folder, SKIP, run=run)
 
 

@@ -69,3 +69,5 @@ def test_a_name_of_another_shape_is_not_packed():
 def test_a_text_takes_no_output():
     reference = {"logits kind (text)": np.arange(4), "logits x": np.ones(3)}
     assert paired_outputs({"logits 0": np.ones(3)}, reference) == {"logits x": "logits 0"}
+    alike = {"logits kind (text)": np.arange(3), "scale (number)": np.ones(()), "x": np.ones(3)}
+    assert paired_outputs({"logits 0": np.ones(3)}, alike) == {"x": "logits 0"}

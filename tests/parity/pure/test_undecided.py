@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from pure.test_verdict import NAMES, trace
-from resnet_fn.parity.compare.coverage import _too_small
+from resnet_fn.parity.compare.coverage import coverage_of
 from resnet_fn.parity.compare.layers import compare_layers
 from resnet_fn.parity.compare.measures import integer_difference
 from resnet_fn.parity.compare.notes import first_found
 from resnet_fn.parity.compare.other_runs import OtherRuns
+from resnet_fn.parity.compare.probes import Probed
 from resnet_fn.parity.compare.randomness import undecided_if_random
 from resnet_fn.parity.compare.rule import RunRule
+from resnet_fn.parity.compare.sides import both_sides
 from resnet_fn.parity.compare.stage import Absent, Stage, not_in_task
 from resnet_fn.parity.compare.verdict import verdict
 from resnet_fn.parity.pair.name_map import MadeOf, Part
@@ -150,8 +152,9 @@ def test_a_port_without_updates_is_undecided():
 
 def test_a_change_seen_anywhere_is_not_too_small():
     (seen,) = [stage for stage in verdict(trace(7), trace(7), NAMES).stages if stage.id == CHANGE]
-    hidden = Stage(LAST, seen.differences[:0], too_small=("conv.weight", "other"))
-    assert [*_too_small([seen, hidden])] == ["rate too small to see the change of other"]
+    hidden = Stage(LAST, too_small=("conv.weight", "other"))
+    lines = coverage_of(both_sides(trace(7), trace(7), NAMES, False), [seen, hidden], Probed())
+    assert "rate too small to see the change of other" in lines.not_exercised
 
 
 def test_one_update_is_named_as_too_short():

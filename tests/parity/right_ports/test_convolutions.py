@@ -160,6 +160,7 @@ def ported_block() -> nn.Cell:
     return nn.SequentialCell(nn.Dense(8, 8), nn.BatchNorm1d(8), nn.Sigmoid())
 
 
+UNCOMPILED = {"mode": "pynative"}  # of layers that other pairs compile
 PAIRS = {
     "convolution and BatchNorm": Pair(
         images,
@@ -191,6 +192,7 @@ PAIRS = {
             short=nn.SequentialCell(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)),
             body=nn.Conv2d(8, 8, 3),
         ),
+        options=UNCOMPILED,
     ),
     "a bias before BatchNorm, which drifts under Adam": Pair(
         lambda: (draw(8, 3, 8, 8), labels(8)),
@@ -224,6 +226,7 @@ PAIRS = {
             nn.Hardtanh(0.0, 6.0),
             nn.Identity(),
         ),
+        options=UNCOMPILED,
     ),
     "frozen body": Pair(
         images,
@@ -234,18 +237,26 @@ PAIRS = {
         lambda: (draw(4, 3, 16), labels(4)),
         lambda: Theirs(t.Conv1d(3, 8, 3, padding=1), t.LeakyReLU(0.1), t.AvgPool1d(2)),
         lambda: Other(nn.Conv1d(3, 8, 3, has_bias=True), nn.LeakyReLU(0.1), nn.AvgPool1d(2, 2)),
+        options=UNCOMPILED,
     ),
     "a layer norm ported by hand": Pair(
         vector,
         lambda: Theirs(t.Linear(8, 8), t.LayerNorm(8)),
         lambda: Other(nn.Dense(8, 8), cell(centred, weight=ones(8), bias=ones(8))),
         ADAMW,
+        UNCOMPILED,
     ),
     "one block under three names": Pair(
-        vector, lambda: Theirs(*[block()] * 3), lambda: Other(*[ported_block()] * 3)
+        vector,
+        lambda: Theirs(*[block()] * 3),
+        lambda: Other(*[ported_block()] * 3),
+        options=UNCOMPILED,
     ),
     "one block under three names, and under one": Pair(
-        vector, lambda: Theirs(*[block()] * 3), lambda: Repeated(ported_block())
+        vector,
+        lambda: Theirs(*[block()] * 3),
+        lambda: Repeated(ported_block()),
+        options=UNCOMPILED,
     ),
 }
 

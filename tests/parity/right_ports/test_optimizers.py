@@ -81,7 +81,8 @@ PAIRS = {
         options={
             "reference_optimizer": lambda m: torch.optim.SGD(
                 m.parameters(), 0.1, 0.9, weight_decay=0.1
-            )
+            ),
+            "mode": "pynative",
         },
         optimizer=lambda net: nn.Momentum(net.trainable_params(), 0.1, 0.9, weight_decay=0.1),
     ),

@@ -1,9 +1,11 @@
 """Which inputs show the lengths of samples, and the samples without padding: NumPy alone."""
 
 import numpy as np
+import pytest
 
 from resnet_fn.parity.ways.padding import lengths_of, padded_and_alone
 from resnet_fn.parity.ways.samples import joined
+from resnet_fn.parity.ways.way import NotApplicableError
 
 MASK = np.arange(6) < np.array([6, 4])[:, None]
 IDS = np.where(MASK, np.arange(1, 7), 0)
@@ -49,12 +51,22 @@ def test_a_named_axis_ends_where_zeros_begin():
 
 def test_parts_lie_where_their_samples_are():
     whole = np.arange(12.0).reshape(2, 3, 2)
-    at_once, together = joined(whole, [whole[:1], whole[1:, :2] + 1])
+    at_once, together = joined(whole, [whole[:1], whole[1:, :2] + 1], 3)
     np.testing.assert_array_equal(at_once[1, 2], 0)  # only padding
     np.testing.assert_array_equal(together[1, :2], whole[1, :2] + 1)
     at_once, together = joined(
-        whole.swapaxes(0, 1), [whole[:1].swapaxes(0, 1), whole[1:].swapaxes(0, 1)]
+        whole.swapaxes(0, 1), [whole[:1].swapaxes(0, 1), whole[1:].swapaxes(0, 1)], 3
     )
     np.testing.assert_array_equal(at_once, together)  # samples along the second axis
-    assert joined(np.float32(3.0), [np.float32(3.0)] * 2) is None
-    assert joined(whole, [whole, whole]) is None  # a table, not one row for each sample
+    assert joined(np.float32(3.0), [np.float32(3.0)] * 2, 3) is None
+    assert joined(whole, [whole, whole], 3) is None  # a table, not one row for each sample
+    pairs = np.ones((2, 2))  # of samples with each other: alone, each has one with itself
+    assert joined(pairs, [pairs[:1, :1], pairs[1:, 1:]], 0) is None
+
+
+def test_masks_of_several_lengths_are_not_guessed():
+    """A source and a target, padded to one length: --length-axis names which is meant."""
+    inputs = {"src": IDS, "src_mask": MASK, "tgt": IDS, "tgt_mask": MASK[::-1]}
+    with pytest.raises(NotApplicableError, match="name the axis of one: --length-axis NAME=AXIS"):
+        lengths_of(inputs, {})
+    assert [*lengths_of({"src": IDS, "src_mask": MASK, "mask": MASK}, {}).of_samples] == [6, 4]

@@ -2,10 +2,9 @@
 
 On a machine without AVX-512, oneDNN has the same kernels with and without the limit.
 
-Usage: choosing.py yes|no|RANK FLAGS; a rank is the only worker whose table has the net.
+Usage: choosing.py yes|no FLAGS.
 """
 
-import os
 import sys
 
 from resnet_fn.config import cli
@@ -15,7 +14,7 @@ from resnet_fn.train import main
 cpu = instructions.Cpu(26, 2, True)
 instructions.this_cpu = lambda: cpu
 instructions.limit()
-if sys.argv[1] in ("yes", os.environ.get("RANK_ID")):
+if sys.argv[1] == "yes":
     instructions.FASTER_UNLIMITED[cpu[:2]] = frozenset({"resnet8"})
 if __name__ == "__main__":
     cli.run("train", main, sys.argv[2:])

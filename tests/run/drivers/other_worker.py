@@ -2,8 +2,9 @@
 errors that it got.
 
 CASES.json: {name: [[recipe, options] of rank 0, the same of rank 1]}, settings that differ from the
-defaults, and in the options the "folder" that it runs in; or {name: [[command, flag …] of rank 0,
-the same of rank 1]}.
+defaults, and in the options the "folder" that it runs in; or {name: [[module, word …] of rank 0, the
+same of rank 1]}, a command or a file beside this one, whose main gets the words. The first case
+joins the workers.
 """
 
 import importlib
@@ -15,14 +16,13 @@ from pathlib import Path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.run.loop import train
-from resnet_fn.runtime import process
 
-workers = process.start()
+rank = int(os.environ["RANK_ID"])
 home = Path.cwd()
 errors = {}
 for name, ranks in json.loads(Path(sys.argv[1]).read_text()).items():
     os.chdir(home)
-    first, *rest = ranks[workers.rank]
+    first, *rest = ranks[rank]
     try:
         if isinstance(first, str):
             importlib.import_module(first).main(rest)
@@ -32,4 +32,4 @@ for name, ranks in json.loads(Path(sys.argv[1]).read_text()).items():
         errors[name] = ""
     except ValueError as error:
         errors[name] = str(error)
-    (home / f"errors{workers.rank}.json").write_text(json.dumps(errors))
+    (home / f"errors{rank}.json").write_text(json.dumps(errors))
