@@ -122,12 +122,17 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         ),
     )
     parsed.master_addr = parsed.master_addr or "127.0.0.1"
-    programs = {"python": [], "python3": [], "resnet_fn": ["-m", "resnet_fn"]}
-    program = programs.get(command[0]) if command else None
-    program_words = (
-        ["-m", "resnet_fn.train", *command] if program is None else [*program, *command[1:]]
-    )
-    return parsed, [sys.executable, *program_words]
+    return parsed, [sys.executable, *_python_words(command)]
+
+
+def _python_words(command: list[str]) -> list[str]:
+    """Return Python's arguments for what the user typed after --."""
+    first = Path(command[0]).name if command else ""
+    if re.fullmatch(r"python[0-9.]*", first):
+        return command[1:]
+    if first == "resnet_fn":
+        return ["-m", "resnet_fn", *command[1:]]
+    return ["-m", "resnet_fn.train", *command]
 
 
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:

@@ -81,12 +81,11 @@ def main(arguments: Sequence[str]) -> int:
         results = list(bar)
         classes = max((len(result.get("top", ())) for result in results), default=0) or 1
     with contextlib.closing(computed):
-        count, bad = _write(results, parsed, classes, max(map(len, known), default=0))
+        width = max(map(len, known), default=0)
+        count, bad = _write(results, parsed, classes, width, images[0])
     if parsed.csv:
         order = ", the least certain first" if doubt else ""
         say(f"{counted(count - bad, 'prediction')} in {parsed.csv}{order}")
-    if not count:
-        raise ValueError(f"{images[0]}: names no images; write the path of an image in each line")
     if bad:
         raise ValueError(f"{bad} of {count} images cannot be read; the lines above name them")
     return 0
@@ -176,10 +175,12 @@ def _write(
     parsed: argparse.Namespace,
     classes: int,
     width: int,
+    source: str,
 ) -> tuple[int, int]:
     """Write each result as soon as it is there.
 
-    Return the number of results, and of images that cannot be read.
+    Return the number of results, and of images that cannot be read. If there are no results, raise
+    ValueError, which names the list `source`; an earlier table stays.
     """
     from resnet_fn.evaluation.prediction_table import table_header, table_row
 
@@ -201,6 +202,8 @@ def _write(
                 _print(
                     f"{printable(result['file']):{width}}   {_classes(result['top'])}", sys.stdout
                 )
+        if not count:
+            raise ValueError(f"{source}: names no images; write the path of an image in each line")
     return count, bad
 
 

@@ -34,7 +34,9 @@ _EXAMPLES = """examples:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
-    """Parse the flags. Returns the recipe, the options, and a line for each dropped setting."""
+    """Parse the flags. Returns the recipe, the options, and lines on settings, such as a dropped
+    one.
+    """
     about = (
         "Train a net by a recipe. Each flag changes one setting\n(python -m resnet_fn.recipes "
         "NAME lists them)."
@@ -50,9 +52,13 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     first = cli.Parser("train", about)
     for flag in ("--recipe", "--resume"):
         first.add_argument(flag, default="")
+    notes = list[str]()
     early, _ = first.parse_known([word for word in arguments if word not in ("-h", "--help")])
     if not early.recipe and early.resume not in ("", "auto", "never"):
-        base = draft_of_run(settings_of(early.resume))
+        stored = settings_of(early.resume)
+        base = draft_of_run(stored)
+        if not stored["options"]:
+            notes.append("the run has no config.json; options not given here have default values")
     else:
         with cli.as_usage_error():
             base = load_recipe(early.recipe or "digits")
@@ -73,12 +79,12 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         )
     with cli.as_usage_error():
         file = base._replace(resumes=will_resume(base, given)).complete(**given)
-    return file.make(Recipe), file.make(RunOptions), file.drop_notes
+    return file.make(Recipe), file.make(RunOptions), (*notes, *file.drop_notes)
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
     """Return the flags to add to a stopped run's command, so that the command resumes the run."""
-    if options.out_dir:
+    if options.out_dir and options.resume in ("auto", "never"):
         return ["--resume", "auto"] if options.resume == "never" else []
     return [] if Path(options.resume).resolve() == run.resolve() else ["--resume", str(run)]
 

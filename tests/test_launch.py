@@ -12,9 +12,11 @@ from resnet_fn.config.cli import UsageError
 
 def test_what_follows_the_dashes_is_the_workers_own():
     script = ["my.py", "--workers", "3", "--", "x"]
-    for word in ("python", "python3"):
+    for word in ("python", "python3", "python3.11", "/usr/bin/python3"):
         given, parsed = launch.parse(["--workers", "4", "--", word, *script])
         assert (given.workers, parsed) == (4, [sys.executable, *script])
+    flags = ["--val-list", "python.txt"]
+    assert launch.parse(["--", *flags])[1] == [sys.executable, "-m", "resnet_fn.train", *flags]
 
 
 # What MindCluster's operator gives the second of two pods with 8 cards each.

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.train import parse
+from resnet_fn.config.options import RunOptions
+from resnet_fn.train import parse, resume_flags
 
 SMALL = ["--model", "resnet8", "--batch-size", "240", "--epochs", "2"]  # 5 updates an epoch
 
@@ -61,6 +62,23 @@ def test_a_run_leaves_log_checkpoints_and_next_commands(train, events):
         "count",
     }
     assert updates[0]["lr"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("resume", "out_dir", "flags"),
+    [
+        ("auto", "run", ""),
+        ("never", "run", "--resume auto"),
+        ("auto", "", "--resume run"),
+        ("run", "run", ""),
+        ("run/checkpoints/step-00000005", "", "--resume run"),
+        ("run/checkpoints/step-00000005", "run", "--resume run"),
+    ],
+)
+def test_a_stopped_runs_command_is_given_the_run(resume, out_dir, flags):
+    """Not the checkpoint from which it has gone on."""
+    options = RunOptions(resume=resume, out_dir=out_dir)
+    assert resume_flags(options, Path("run")) == flags.split()
 
 
 @pytest.mark.parametrize(

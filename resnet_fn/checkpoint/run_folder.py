@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint, load_state
 from resnet_fn.checkpoint.manifest import MANIFEST, CheckpointError, is_checkpoint
@@ -30,7 +30,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed_version
 from resnet_fn.config.path_hints import near_run
 from resnet_fn.config.printing import warn
-from resnet_fn.config.reading import read_json
+from resnet_fn.config.reading import read_json, reading
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.values import expand_home, to_dict
 from resnet_fn.runtime.disk import (
@@ -217,15 +217,27 @@ class RunFolder:
                         path = self.path.with_name(f"{self.path.name}-{number}")
         return RunFolder(Path(broadcast_text(str(path), workers)))
 
-    def create(self, lock: FolderLock) -> None:
-        """Create the run folder, lock the folder, and check that files can be written in it."""
+    def create(self, lock: FolderLock, is_new: bool = False) -> None:
+        """Create the run folder, lock the folder, and check that files can be written in it.
+
+        If the run `is_new`, raises ValueError if the folder has checkpoints: since `find_start`,
+        which locks no new folder, another process may have run there.
+        """
         with writing(f"out_dir: {self.path}", "give another path"):
             self.path.mkdir(parents=True, exist_ok=True)
             lock.take(self.path, self.has_run)
+            if is_new and self.updates():
+                raise self.already_holds_a_run()
             self.checkpoints.mkdir(exist_ok=True)
             # a folder may exist and still refuse new files
             tempfile.TemporaryFile(dir=self.checkpoints).close()
             check_rename(self.checkpoints)
+
+    def already_holds_a_run(self) -> ValueError:
+        """Return the error of a new run in the folder of another."""
+        return ValueError(
+            f"out_dir: {self.path} already holds a run; give another --out-dir or --resume auto"
+        )
 
     @property
     def has_run(self) -> bool:
@@ -250,21 +262,39 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json, or {} if the file is missing or no run wrote it."""
         try:
+            return self._read_config()
+        except ValueError:
+            return {}
+
+    def checked_config(self) -> dict[str, Any]:
+        """Return the contents of config.json, or {} if the file is missing.
+
+        Raises ValueError if the file is damaged.
+        """
+        fix = "restore it, or delete it to go on with default options"
+        with reading(self.path / "config.json", fix):
+            return self._read_config()
+
+    def _read_config(self) -> dict[str, Any]:
+        try:
             config = read_json(self.path / "config.json")
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         parts = ("recipe", "options")
         is_of_run = isinstance(config, dict) and all(
             isinstance(config.get(name), dict) for name in parts
         )
-        return config if is_of_run else {}
+        if not is_of_run:
+            raise ValueError("not a run's settings")
+        return cast(dict[str, Any], config)
 
     def write_config(
         self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str
     ) -> list[str]:
         """Write config.json and recipe.toml.
 
-        A recipe.toml that a user has changed is kept, and a note is returned.
+        A recipe.toml that a user has changed is kept, and a note is returned. Without the hash in
+        config.json, the file beside checkpoints may be a user's, too.
         """
         from resnet_fn import __version__
 
@@ -281,18 +311,18 @@ class RunFolder:
                 left.unlink()
         path = self.path / "recipe.toml"
         written = self.config().get("recipe_file")
-        changed = written is not None and path.exists() and sha256_of_file(path) != written
-        if not changed:
+        change = ""
+        if path.exists() and written is None and self.updates():
+            change = "may have been changed"
+        elif path.exists() and written is not None and sha256_of_file(path) != written:
+            change = "has been changed since the run wrote it"
+        else:
             replace_text(path, recipe_file, "surrogateescape")
             written = sha256(recipe_file.encode("utf-8", "surrogateescape"))
         config["recipe_file"] = written
         # config.json is written last: if it exists, recipe.toml does too.
         replace_json(self.path / "config.json", config)
-        return (
-            [f"{path} has been changed since the run wrote it, and stays as it is"]
-            if changed
-            else []
-        )
+        return [f"{path} {change}, and stays as it is"] if change else []
 
 
 def _warn(lines: Sequence[str]) -> None:
@@ -336,6 +366,9 @@ def load_run_checkpoint(folder: Path) -> Checkpoint:
 
 def run_of(checkpoint: Path) -> Path:
     """Return the run folder of a checkpoint."""
+    folder = checkpoint.parent.parent
+    if checkpoint.parent.name == "checkpoints" and folder.name not in ("", ".."):
+        return folder
     # The path is not resolved, because `checkpoints` may be a link to another disk.
     named = Path(os.path.abspath(checkpoint))
     return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent
@@ -375,6 +408,11 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
         raise CheckpointError(f"{path} does not exist; {near_run(path, 'give a run folder')}")
     folder, is_one = locate(path)
     if is_one:
+        if which != "last":
+            raise ValueError(
+                f"which: {which!r} is for run folders, but {path} is a checkpoint; "
+                f"give the run's folder, or leave out which={which!r}"
+            )
         return load_run_checkpoint(path)
     run = RunFolder(folder)
     return run.best() if which == "best" else run.newest()
@@ -395,6 +433,11 @@ def earlier_run(weights: str | Path, recipe: Recipe) -> "EarlierRun | None":
 
 
 def settings_of(path: str) -> dict[str, Any]:
-    """Return a dict with the "recipe" and the "options" of a run or checkpoint, as JSON types."""
-    config = RunFolder(locate(Path(path))[0]).config()
+    """Return a dict with the "recipe" and the "options" of a run or checkpoint, as JSON types.
+
+    Without a config.json, the recipe is the checkpoint's, and "options" is empty.
+    """
+    run = RunFolder(locate(Path(path))[0])
+    # a checkpoint outside of a run may lie beside another program's config.json
+    config = run.checked_config() if run.updates() else run.config()
     return config or {"recipe": find_checkpoint(Path(path)).state["recipe"], "options": {}}

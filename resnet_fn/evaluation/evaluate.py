@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.checkpoint.run_folder import locate
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import warn
@@ -39,7 +40,7 @@ class Evaluation:
     trained: LoadedNet  # the net and its checkpoint
     dataset: DataSet  # the data set, whose split `test` was scored
     scores: Scores  # the scores of each sample of this split, the same on every worker
-    # "which", "tta", "image_size", and "ema": whether averaged weights were scored
+    # "tta", "image_size", "ema": whether averaged weights were scored; for a run folder also "which"
     options: dict[str, Any]
     workers: Workers  # this worker's rank and the number of workers
 
@@ -115,7 +116,9 @@ def evaluate_in_detail(
     step = make_eval_step(net, with_logits=True)
     scores = score(step, dataset, batch_size, workers, all_classes=keeps_all_classes(dataset))
     size = trained.input.image_size
-    options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": size}
+    options = {"tta": tta, "ema": trained.averaged, "image_size": size}
+    if not locate(Path(checkpoint))[1]:  # a run folder, in which `which` chose the checkpoint
+        options = {"which": which, **options}
     return Evaluation(trained, dataset, scores, options, workers)
 
 

@@ -67,8 +67,8 @@ def export(
 
     Returns:
         A description of the exported net and of its input as a dict, with a sample picture and its
-        logits. The file next to `out` contains the same dict as JSON. The exported file contains it
-        as metadata, except in MindIR.
+        logits. The file next to `out` contains the same dict as JSON. The exported file contains it,
+        without "verified", as metadata, except in MindIR.
 
     Raises:
         ExportError: the exported file cannot be run, or its logits differ from the net's. No

@@ -11,7 +11,7 @@ from mindspore import Tensor, nn
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
-from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint
+from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint, run_of
 from resnet_fn.config.base_settings import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say
@@ -61,7 +61,7 @@ class LoadedNet:
     @functools.cached_property
     def eval_step(self) -> EvalStep:
         """Return the evaluation step of this net, which returns logits and is compiled once."""
-        # MindSpore never frees a compiled step's 20 MB
+        # MindSpore never frees a compiled step
         return make_eval_step(self.net, with_logits=True)
 
     @property
@@ -231,7 +231,7 @@ def open_trained_dataset(
         options=unchecked(RunOptions, {"val_list": val_list, "progress": False}),
         workers=workers,
         splits=("test",),
-        run=trained.checkpoint.path.parent.parent,
+        run=run_of(trained.checkpoint.path),
         trained_on=trained.input,
         trained_files=trained.checkpoint.state.get("feed"),
     )

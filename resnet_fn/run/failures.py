@@ -143,7 +143,8 @@ def stop_not_finite(
     ranks = "a rank or in the ranks' sum: " * (not not_finite.any()) + "; ".join(
         samples[rank] for rank in suspects
     )
-    good = folder.updates()
+    # later checkpoints are of an earlier process, and damaged
+    good = [number for number in folder.updates() if number <= run.saved]
     checkpoint = (
         f"last good checkpoint: {folder.checkpoint_path(good[-1])}"
         if good

@@ -155,7 +155,7 @@ def train(
         check_state(workers, (*run.state.of_net, *run.state.training), run.class_weights)
         run.folder = folder.reserve(workers, is_new=not (options.out_dir or checkpoint))
         if workers.is_main:
-            run.folder.create(lock)
+            run.folder.create(lock, is_new=not checkpoint)
             run.folder.set_aside(after=start)
             run.notes += run.folder.write_config(
                 run.recipe, options, workers, recipe_text(run.recipe, options)

@@ -14,7 +14,7 @@ from typing import Any
 from resnet_fn.checkpoint.folder import Checkpoint, load_checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
-from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate
+from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate, run_of
 from resnet_fn.config.declaration import BALANCED, CUSTOM
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed_version
@@ -143,9 +143,7 @@ def _choose(
     if not newest:
         _check_log(folder)
     if newest and options.resume == "never":
-        raise ValueError(
-            f"out_dir: {folder.path} already holds a run; give another --out-dir or --resume auto"
-        )
+        raise folder.already_holds_a_run()
     if not newest and not named:
         return folder, None
     checkpoint = find_checkpoint(named) if named else folder.newest()
@@ -236,7 +234,7 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     if not keys:
         return
     differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
-    run = str(checkpoint.path.parent.parent)
+    run = str(run_of(checkpoint.path))
     if recipe.dataset == CUSTOM:
         fix = "call fit with the old settings, or give another out_dir for a new run"
         longer = f"call fit(…, resume={run!r}, epochs={recipe.epochs}), without out_dir"

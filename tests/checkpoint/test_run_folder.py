@@ -54,11 +54,46 @@ def test_a_changed_recipe_file_of_a_run_stays(lock):
         assert path.read_text() == "# mine\nseed = 2\n"
 
 
-def test_a_damaged_config_leaves_the_checkpoints_recipe(checkpoint):
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"recipe":' * 100_000, "nested too deeply"),
+        ('{"recipe": {', "Expecting property name.*"),
+        ('{"recipe": {}}', "not a run's settings"),
+    ],
+)
+def test_a_damaged_config_ends_a_resume_by_name(checkpoint, text, fault):
+    """The run's own options are in no other file."""
     checkpoint("run", 5)
-    Path("run/config.json").write_text('{"recipe":' * 100_000)
-    assert RUN.config() == {}
-    assert parse(["--resume", "run"])[0] == RECIPE  # the checkpoint's
+    Path("run/config.json").write_text(text)
+    with pytest.raises(
+        ValueError,
+        match=rf"^run/config.json: cannot be read \({fault}\); restore it, or delete it to go on "
+        "with default options$",
+    ):
+        parse(["--resume", "run"])
+
+
+def test_without_a_config_options_are_the_defaults(checkpoint):
+    checkpoint("run", 5)
+    recipe, options, notes = parse(["--resume", "run", "--log-every", "7"])
+    assert recipe == RECIPE  # the checkpoint's
+    assert (options.log_every, options.keep_last) == (7, RunOptions().keep_last)
+    (note,) = notes
+    assert note == "the run has no config.json; options not given here have default values"
+
+
+@pytest.mark.parametrize("config", ["", "{"])
+def test_a_recipe_file_without_a_known_hash_stays(config, checkpoint, lock):
+    checkpoint("run", 5)
+    if config:
+        Path("run/config.json").write_text(config)
+    Path("run/recipe.toml").write_text("# mine\n")
+    RUN.create(lock)
+    for _ in range(2):
+        (note,) = RUN.write_config(Recipe(), RunOptions(), Workers(), "seed = 3\n")
+        assert note == "run/recipe.toml may have been changed, and stays as it is"
+        assert Path("run/recipe.toml").read_text() == "# mine\n"
 
 
 def test_best_is_the_one_that_the_newest_names(checkpoint):
@@ -67,6 +102,15 @@ def test_best_is_the_one_that_the_newest_names(checkpoint):
     assert update_of() == 10
     checkpoint("run", 5).rename("mine")  # a checkpoint folder may have any name
     assert update_of("mine") == 5
+
+
+def test_one_checkpoint_is_not_chosen_as_the_best(checkpoint):
+    path = checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
+    with pytest.raises(
+        ValueError,
+        match=rf"^which: 'best' is for run folders, but {path} is a checkpoint; give the run's",
+    ):
+        update_of(path, "best")
 
 
 def damage(update, file="weights.safetensors"):

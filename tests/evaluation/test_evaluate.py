@@ -7,7 +7,7 @@ import mindspore
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
-from resnet_fn.evaluation.evaluate import evaluate
+from resnet_fn.evaluation.evaluate import evaluate, evaluate_in_detail
 from resnet_fn.models import create_model
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -29,6 +29,11 @@ def test_a_wrong_tta_or_size_is_named(run):
         ValueError, match=r"^image_size: -1 is negative; give pixels, or 0 for the recipe's size$"
     ):
         evaluate(run, image_size=-1)
+
+
+def test_which_is_an_option_of_run_folders(run):
+    assert evaluate_in_detail(run, "best").options["which"] == "best"
+    assert "which" not in evaluate_in_detail(run / "checkpoints/step-00000005").options
 
 
 def test_weights_of_a_run_print_checkpoint_and_classes(run, main, capsys, write_recipe):

@@ -93,6 +93,14 @@ def test_different_images_with_old_names_are_all_scored(split_run, lay):
     assert len(scored("S").test) == 30
 
 
+def test_a_checkpoints_own_name_is_enough(split_run, monkeypatch):
+    """Its run's split is found from the folder that has the checkpoints."""
+    folder = str(Path("P").absolute())
+    monkeypatch.chdir("run/checkpoints")
+    again = open_trained_dataset(load_run("step-00000001"), folder)
+    assert again.test.names == split_run.test.names
+
+
 def test_a_copied_data_set_keeps_its_validation_images(split_run):
     shutil.copytree("P", "copy")
     assert scored("copy").validates

@@ -235,8 +235,11 @@ def test_a_failed_predict_keeps_the_old_table(run, digits_png, main, raises_line
 def test_an_empty_list_is_named_with_several_classes(make_run, main):
     make_run(model="resnet8", image_size=8, dataset="imagefolder", multi_label=True)
     Path("empty.txt").write_text("")
+    old = "file,class,probability,error\nold\n"
+    Path("out.csv").write_text(old)
     with pytest.raises(ValueError, match=r"^empty.txt: names no images"):
         main("predict", "run", "empty.txt", "--csv", "out.csv")
+    assert Path("out.csv").read_text() == old
 
 
 def test_missing_paths_are_errors_or_rows(trained, digits_png, raises_line):

@@ -6,6 +6,7 @@
 import contextlib
 import dataclasses
 import resource
+import shutil
 import signal
 from pathlib import Path
 from unittest.mock import Mock
@@ -106,6 +107,27 @@ def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
         kind=NotFiniteError,
     ):
         train(TINY, dataclasses.replace(UNCOMPILED, checkpoint_every=2))
+
+
+def test_a_damaged_checkpoint_is_not_the_last_good(in_batch, raises_line):
+    def fail(images):
+        raise MemoryError("no")
+
+    def poison(images):
+        images[1, 0, 2, 2] = np.nan
+        return images
+
+    in_batch(4, fail)
+    with pytest.raises(MemoryError):
+        train(TINY, UNCOMPILED)
+    folder = RunFolder(Path("run"))
+    shutil.copytree(folder.checkpoint_path(3), folder.checkpoint_path(5))
+    (folder.checkpoint_path(5) / "state.json").write_text("{}")
+    in_batch(4, poison)
+    with raises_line(
+        "last good checkpoint: run/checkpoints/step-00000003; fix the data", kind=NotFiniteError
+    ):
+        train(TINY, UNCOMPILED)
 
 
 def test_rank_0_saves_if_another_rank_is_lost(last_state):

@@ -82,6 +82,14 @@ def test_checkpoints_may_be_a_link_to_another_disk(checkpoint, source, start):
     assert not Path("disk/here/lock").exists()
 
 
+def test_a_run_that_began_and_ended_meanwhile_stays(checkpoint, start, lock):
+    run, _ = start(out_dir="new")
+    checkpoint("new", 5)
+    with pytest.raises(ValueError, match=r"^out_dir: new already holds a run; give another --out"):
+        run.create(lock, is_new=True)
+    assert run.updates() == [5]
+
+
 OWN_FILES = [
     "config.json",
     "recipe.toml",
@@ -386,7 +394,7 @@ def typed(text):
         ({"resume": "run/checkpoints/step-00000005", "out_dir": "branch"}, "out_dir: branch", 5),
         (
             {"resume": "run/checkpoints/step-00000005"},
-            "resume: .*/run has checkpoints after .*5, up to update 10",
+            "resume: run has checkpoints after .*5, up to update 10",
             5,
         ),
     ],
