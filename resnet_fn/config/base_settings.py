@@ -38,8 +38,8 @@ class BaseSettings:
     declarations: ClassVar[dict[str, Declaration]]  # of the settings, by name
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
-        """Reject unknown names, make an instance, and remember the keywords `given`: after `__init__`, which gets them
-        next and fills in the defaults, it is not known which these were.
+        """Reject unknown names and aliases by a ValueError, and remember the keywords `given`: after
+        `__init__`, which gets them next and fills in the defaults, it is not known which these were.
 
         Positional arguments pass here, so that `__init__` rejects them with its TypeError.
         """

@@ -2,8 +2,9 @@
 `RunOptions` are made of them.
 
 A value comes from a recipe, from a line of the user's recipe file, or from a flag. A flag is
-stronger than a file's line, which is stronger than a recipe. If two settings contradict each other,
-by one of `RULES`, the weaker one is usually dropped, and the run prints a note:
+stronger than a file's line, which is stronger than a recipe. By one of `RULES`, a setting may need
+another one that does not fit it. If it is the weaker one, it is usually dropped, and the run prints
+a note; if not, that is an error:
 
     draft = draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
     draft.resolve({"schedule": "cosine"}).drop_notes
@@ -90,15 +91,13 @@ class Draft(NamedTuple):
         The flags are put over the draft's values, values are converted to their settings' types
         where that is possible, and the optimizer's own defaults take the place of other defaults,
         without a note. Then each value is checked by itself, and the rules are applied in their
-        order. What a broken rule does to the setting that it has:
+        order. A broken rule does nothing to a setting that has nothing to lose (`would_be_lost`).
+        To others, it does this:
 
-            on_break   weaker than the settings read, or not chosen   as strong or stronger
-            "drop"     it gets `dropped_to`, with a note              a fault
-            "error"    a fault                                        a fault
-            Replace    a fault                                        stronger: the setting read is
-                                                                      replaced, with a note
-
-        There is no note about a dropped value that nobody asked for.
+            "drop"    The setting gets `dropped_to`, with a note if somebody asked for its value. A
+                      fault if the user chose it, and it is as strong as the settings read.
+            "error"   A fault.
+            Replace   The setting read is replaced, with a note. A fault if it is as strong.
         """
         resolution = _Resolution(self._with_flags(given), self.drop_notes)
         for rule in RULES:  # in order, because a rule may change what a later one reads
@@ -171,7 +170,7 @@ class Draft(NamedTuple):
 def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
     """Return its own defaults for the optimizer that the user chose.
 
-    They take the place of other defaults: those of the settings, and of the optimizer before. Other
+    They take the place of other defaults: those of the settings, and of other optimizers. Other
     values, and chosen ones, stay.
     """
     optimizer = values.get("optimizer")

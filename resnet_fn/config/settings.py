@@ -36,9 +36,11 @@ from resnet_fn.config.draft import draft_of
 class Settings(BaseSettings):
     """Settings that are checked, and that do not change.
 
-    Given settings stay, or are errors if they have no effect and do not mean off (0, false, empty).
-    Rules drop others that have no effect (`nesterov` with Adam) or set what a given one needs, and
-    Lion has its own default of beta2.
+    The user chose a setting by a flag, a file's line or a keyword (`chosen`). Given is what a call
+    changes, by the table below. Given settings stay, or are errors if they have no effect. Those
+    that are off already (`nesterov=False` with Adam) have nothing to lose. Rules drop others that
+    have no effect, and --multi-label replaces what does not fit it. Lion has its own default of
+    beta2.
 
         made by                       given                          chosen
         Recipe(some=...)              the keywords                   the keywords

@@ -90,6 +90,20 @@ def split(tree: Tree, parts: int) -> list[Tree]:
     return [piece(part) for part in range(parts)]
 
 
+def _alike(name: str, shape: tuple[int, ...], left: Sequence[str], port: Arrays) -> str | None:
+    """Return the first of the outputs `left` with this shape, for a text or an object's number of
+    its kind only: these stand for no array.
+    """
+    kind = ""
+    for ending in (TEXT, NUMBER):
+        if name.endswith(ending):
+            kind = ending
+    for other in left:
+        if other.endswith(kind) and port[other].shape == shape:
+            return other
+    return None
+
+
 def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
     """Map the reference's outputs to the net's, by name or else by shape.
 
@@ -102,11 +116,9 @@ def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:
     for name, b in reference.items():
         shape = b.shape
         port_name: str | None = name
-        if name not in port:  # a text never stands for an array
-            kind = next((ending for ending in (TEXT, NUMBER) if name.endswith(ending)), "")
-            alike = (other for other in left if other.endswith(kind))
-            port_name = next((other for other in alike if port[other].shape == shape), None)
-            if port_name is None and kind:
+        if name not in port:
+            port_name = _alike(name, shape, left, port)
+            if port_name is None and name.endswith((TEXT, NUMBER)):
                 continue
         if port_name is None or port[port_name].shape != shape:
             return None
