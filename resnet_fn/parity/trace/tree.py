@@ -1,6 +1,6 @@
 """Trees (nested tuples, lists and dicts) of arrays: a batch, and a net's outputs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
