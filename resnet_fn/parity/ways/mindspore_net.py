@@ -31,6 +31,7 @@ from resnet_fn.parity.record.mindspore_optimizer import CustomOptimizer
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
 from resnet_fn.parity.ways.half import rounded
 from resnet_fn.parity.ways.updates import updates_of
@@ -78,8 +79,10 @@ class MindSporeNet:
         net, start = self._net, state(self._net)
         with run_in("pynative"), explained(inputs):
             layers = layers_of(net, inputs, False)
-            outputs = outputs_of(call(net.set_train(False), inputs))
-        return Trace(self.framework, self.plan, start, {"eval": layers}, Run(outputs, start, []))
+            returned = call(net.set_train(False), inputs)
+            outputs = outputs_of(returned)
+        run, left = Run(outputs, start, []), sorted(unread(returned))
+        return Trace(self.framework, self.plan, start, {"eval": layers}, run, unread=left)
 
     def with_rounding(self, inputs: Tree) -> Trace:
         """Return `evaluated`: MindSpore's rounding is not measured."""

@@ -34,6 +34,7 @@ from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.stages import EVAL_FORWARD
 from resnet_fn.parity.trace.tree import Tree
 from resnet_fn.parity.ways.half import rounded
@@ -78,8 +79,10 @@ class TorchNet:
         """Return what a module returns, with this net's state."""
         start = state(self._module)
         with torch.no_grad():
-            outputs = outputs_of(call(module.eval(), tensors(inputs, dtype_of(module))))
-        return Trace(self.framework, self.plan, start, {"eval": layers}, Run(outputs, start, []))
+            returned = call(module.eval(), tensors(inputs, dtype_of(module)))
+            outputs = outputs_of(returned)
+        run, left = Run(outputs, start, []), sorted(unread(returned))
+        return Trace(self.framework, self.plan, start, {"eval": layers}, run, unread=left)
 
     def with_rounding(self, inputs: Tree) -> Trace:
         """Return an evaluation, with the errors of outputs and layers against float64.

@@ -188,6 +188,21 @@ def test_nets_that_fail_in_half_are_undecided(plan, result):
     assert "overflow" in one.undecided
 
 
+class Listed(t.Linear):
+    """Returns something beside its output that is no tensor."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x), (row for row in x)
+
+
+def test_outputs_that_are_not_read_are_undecided(plan, result):
+    net = TorchNet(Listed(8, 3), plan())
+    for way in ("repeated", "alone", "restored", "half"):
+        one = result(way, net, half="bfloat16")
+        (stage,) = [stage for stage in one.stages if stage.verdict == "undecided"]
+        assert "logits 1 (generator)" in stage.undecided, way
+
+
 def test_a_way_leaves_the_module_as_it_was(plan, result):
     module = Dense(Counting((True, False), saved=True))
     before = {name: one.clone() for name, one in module.state_dict().items()}
