@@ -10,11 +10,10 @@ from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
-from resnet_fn.parity.compare.stage import SKIPPED
 from resnet_fn.parity.nets import Nets
 from resnet_fn.parity.record.printed_once import lines_printed_once
 from resnet_fn.parity.tasks import built, load_functions, plan_asked_for
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
+from resnet_fn.parity.trace.difference import DIFFERS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import named_leaves
 from resnet_fn.parity.ways import show, ways
@@ -55,10 +54,9 @@ def compare_ways(arguments: Sequence[str]) -> int:
     print(f"{net.framework}, {time.perf_counter() - began:.0f} s")
     if parsed.json:
         show.write_json(results, asked.net, net.framework, parsed.json)
-    verdicts = {result.verdict for result in results}
-    if DIFFERS in verdicts:
+    if any(result.verdict == DIFFERS for result in results):
         return 1
-    return 3 if UNDECIDED in verdicts or verdicts == {SKIPPED} else 0
+    return 0 if show.agree(results) else 3
 
 
 def _parser() -> cli.Parser:
