@@ -1,5 +1,6 @@
 """A small trace accepts a right port, names faults, and does not decide what it does not hold."""
 
+import importlib.util
 import json
 import lzma
 import re
@@ -272,6 +273,20 @@ def test_the_parity_fixture_names_stage_layer_and_cause(parity, folder, tmp_path
     assert lines[1].startswith("first stage that differs: eval forward, logits: ")
     assert "first layer that differs: norm in evaluation mode" in str(failure.value)
     assert "  norm and 1 more: eps 0.01 in the port, 1e-05 in the reference" in lines
+
+
+def test_the_fixture_searches_no_reference_without_pytorch(
+    parity,  # noqa: F811
+    folder,
+    tmp_path,
+    monkeypatch,
+):
+    (tmp_path / "net.py").write_text(PORT.replace("ops.relu(x +", "ops.elu(x +"))
+    monkeypatch.setattr(importlib.util, "find_spec", {}.get)  # as where it is not installed
+    given = {"reference": f"{folder / 'torch_net.py'}:Net", "mode": "pynative"}
+    with pytest.raises(pytest.fail.Exception, match="first stage that differs") as failure:
+        parity(str(folder / "trace.npz"), net=f"{tmp_path / 'net.py'}:Net", **given)
+    assert "elu for relu" not in str(failure.value)
 
 
 def test_the_fixture_shows_errors_in_a_line(parity):  # noqa: F811
