@@ -178,6 +178,30 @@ def test_an_overflow_is_not_explained_by_precision(plan, result):
     assert result("half", net, half="bfloat16").words == "explained: yes"
 
 
+class Chosen(t.Linear):
+    """Also returns which numbers are above 1: those within rounding of it flip."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x), (x > 1).long()
+
+
+class Miscounted(Chosen):
+    def forward(self, x: Any) -> Any:
+        outputs, chosen = super().forward(x)
+        return outputs, chosen + (x.dtype != torch.float32)
+
+
+def test_integers_that_rounding_flips_are_explained(plan, result):
+    x = np.full((4, 50), 0.5, np.float32)
+    x[0, 0] = 1 + 2.0**-12
+    batch = x, np.zeros(4, np.int32)
+    words = [
+        result("half", TorchNet(build(50, 3), plan(batch)), half="bfloat16").words
+        for build in (Chosen, Miscounted)
+    ]
+    assert words == ["explained: yes", "explained: no"]
+
+
 def test_nets_that_fail_in_half_are_undecided(plan, result):
     class Masked(t.Module):
         def forward(self, x: Any) -> Any:
