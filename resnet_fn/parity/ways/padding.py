@@ -89,17 +89,18 @@ def _by_mask(
     if leaf.size != count * leaf.shape[-1]:
         return None
     rows = leaf.reshape(count, -1)
-    value = rows[0, 0]
-    if leaf.dtype.kind in "iu":
-        value = rows.dtype.type(1)
+    of_integers = leaf.dtype.kind in "iu"
+    value = rows.dtype.type(1) if of_integers else rows[0, 0]
     is_shown = rows == value
     lengths = is_shown.sum(1)
     steps = np.arange(rows.shape[1])
     comes_first = steps < lengths[:, None]
     if not np.array_equal(is_shown, comes_first):
         return None
-    # without a row that shows all, it is not known which value shows
-    if lengths.max() < len(steps):
+    # without a row that shows all, it is not known which value shows; of integers, 1 does
+    if lengths.max() < len(steps) and not of_integers:
+        return None
+    if not lengths.min():  # as of token types, which are all 0
         return None
     others = rows[~is_shown]
     if others.size:
