@@ -61,6 +61,13 @@ def test_a_named_axis_ends_where_zeros_begin():
     assert [*lengths.of_samples] == [6, 4]
 
 
+def test_full_integers_without_a_mask_are_not_cut():
+    with pytest.raises(NotApplicableError, match="no sample of inputs ends with zeros, and no"):
+        lengths_of(IDS + 1, {"inputs": 1})
+    numbers = np.ones((2, 6, 3), np.float32)
+    assert [*lengths_of(numbers, {"inputs": 1}).of_samples] == [6, 6]
+
+
 def test_parts_lie_where_their_samples_are():
     whole = np.arange(12.0).reshape(2, 3, 2)
     at_once, together = joined(whole, [whole[:1], whole[1:, :2] + 1], 3)
