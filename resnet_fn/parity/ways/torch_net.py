@@ -37,7 +37,7 @@ from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.stages import EVAL_FORWARD
 from resnet_fn.parity.trace.tree import Tree
-from resnet_fn.parity.ways.half import rounded
+from resnet_fn.parity.ways.half import rounded, rounded_inputs
 from resnet_fn.parity.ways.updates import updates_of
 from resnet_fn.parity.ways.way import errors_of
 
@@ -178,6 +178,7 @@ class TorchNet:
         for _, layer in recorded_layers(module):
             layer.register_forward_pre_hook(before, with_kwargs=True)
             layer.register_forward_hook(after)
+        inputs = rounded_inputs(inputs, half)
         return self._trace(module, layers_of(module, inputs, False), inputs)
 
 
