@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -148,8 +149,11 @@ class TorchNet:
 
     def compiled(self, plan: Plan) -> tuple[Trace, Trace]:
         """Return the traces of the plan's updates: by `torch.compile`, and not compiled."""
+        # raises an error if the net draws random numbers; in float32, as the traces
+        measured = self.updates(dataclasses.replace(plan, precision="fp32"))
         compiled, _ = self._trained(plan, compiled=True)
         eager, _ = self._trained(plan, compiled=False)
+        eager.rounding, eager.changing = measured.rounding, measured.changing
         return compiled, eager
 
     def in_half(self, inputs: Tree, half: str) -> Trace:

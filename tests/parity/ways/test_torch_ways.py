@@ -243,3 +243,45 @@ def test_torch_compile_computes_the_same(plan, result):
     assert "--compile" in result("compiled", net).skipped
     one = result("compiled", net, compile=True)
     assert one.verdict == "ok", one.undecided
+
+
+class Reordered(t.Conv2d):
+    """Adds its numbers in another order after `compile`."""
+
+    is_compiled = False
+
+    def forward(self, x: Any) -> Any:
+        if not self.is_compiled:
+            return super().forward(x)
+        turned = t.functional.conv2d(x.flip(1), self.weight.flip(1), None, padding=1)
+        return turned.flip(3).flip(3) + self.bias[:, None, None]
+
+
+class Biased(t.Module):
+    """Has a bias before a BatchNorm: its gradient is only rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = Reordered(3, 8, 3, padding=1), t.BatchNorm2d(8)
+        self.head = t.Linear(8, 3)
+
+    def compile(self) -> None:
+        self.conv.is_compiled = True
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+
+def test_compiled_gradients_have_the_rounding_of_updates(batches, plan, result):
+    one = result("compiled", TorchNet(Biased(), plan(batches["images"])), compile=True)
+    assert one.verdict in ("ok", "rounding"), one
+
+
+class Noisy(t.Module):
+    def forward(self, x: Any) -> Any:
+        return x * torch.rand(()) if self.training else x
+
+
+def test_random_numbers_are_not_compared_compiled(plan, result):
+    one = result("compiled", TorchNet(Dense(Noisy()), plan()), compile=True)
+    assert one.skipped == "not exercised: the net draws random numbers in training"
