@@ -194,6 +194,21 @@ def test_compare_takes_a_small_trace_as_reference(folder, tmp_path, capsys):
         main(["compare", small, whole])
 
 
+def test_record_like_needs_the_reference_s_own_functions(folder, tmp_path):
+    def custom(manifest):
+        plan = manifest["trace"]["SmallTrace"]["plan"]["Plan"]
+        plan["loss"]["LossPlan"]["custom"] = True
+
+    like = str(edited(folder / "trace.npz", tmp_path / "custom.npz", custom))
+    given = ["--net", f"{folder / 'net.py'}:Net", "--mode", "pynative"]
+    for command, flag in (
+        (["replay", like], "--our-loss"),
+        (["record", "--like", like, "--out", str(tmp_path / "port")], "--loss"),
+    ):
+        with pytest.raises(ValueError, match=f"^loss: the reference has its own.* with {flag} "):
+            main([*command, *given])
+
+
 def edited(file, target, edit):
     """The small trace with another manifest."""
     with zipfile.ZipFile(file) as archive:
