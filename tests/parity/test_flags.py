@@ -121,6 +121,10 @@ NET = "--reference mine.py:build --net "
             "--steps: --inputs already defines the batches; leave",
         ),
         (
+            "--inputs a:b --mixup 0.2 --net a --reference b",
+            "--mixup: --inputs already defines the batches; leave",
+        ),
+        (
             "--steps 0 --accumulate 0",
             "--steps: 0 is too small; give 1 or more; --accumulate: 0 is too small",
         ),
