@@ -198,6 +198,7 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
         (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),
         (small and parsed.like, "--small: draws its own weights; leave out --like"),
         (small and parsed.layers == "none", "--small: holds layers; leave out --layers none"),
+        (small and parsed.probes == "all", "--small: holds no probes; leave out --probes all"),
         (small and several, "--small: holds one worker; record without msrun"),
         (own and parsed.model, "--model: give only one of --model, --net and --reference"),
         (
@@ -207,6 +208,14 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
         (
             parsed.our_step and not parsed.net,
             "--our-step: works only with --net; add --net FILE:FUNCTION",
+        ),
+        (
+            parsed.device != "CPU" and not parsed.net,
+            "--device: works only with --net; a reference runs on the CPU, so leave it out",
+        ),
+        (
+            parsed.mode != "graph" and not parsed.net,
+            "--mode: works only with --net; a reference is not compiled, so leave it out",
         ),
         (
             several and not parsed.net,
