@@ -41,6 +41,8 @@ def parity(request: pytest.FixtureRequest) -> Check:
         reference: str = "",
         mode: str = "graph",
     ) -> "Ladder":
+        if net and model:
+            pytest.fail("parity: net: give either net or model, not both", pytrace=False)
         from resnet_fn.parity.asked import Asked
         from resnet_fn.parity.commands import replayed
 

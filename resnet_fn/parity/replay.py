@@ -18,7 +18,7 @@ from resnet_fn.parity.pair.map_file import Corrections
 from resnet_fn.parity.pair.matching import Outline, fuller_mode, match, outline_of, shapes_of
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.plan import plan_of
-from resnet_fn.parity.record.mindspore_cell import run_in
+from resnet_fn.parity.record.mindspore_cell import check_mode, run_in
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.mindspore_source import MindSporeSource
 from resnet_fn.parity.record.record import record
@@ -164,6 +164,7 @@ def compare_step(
     """
     from resnet_fn.parity.record.torch_side import TorchSide
 
+    check_mode(options.get("mode", "graph"))  # before the reference is recorded
     plan = plan_of(
         recipe,
         batches,

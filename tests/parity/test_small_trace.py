@@ -307,6 +307,14 @@ def test_the_fixture_searches_no_reference_without_pytorch(
 def test_the_fixture_shows_errors_in_a_line(parity):  # noqa: F811
     with pytest.raises(pytest.fail.Exception, match=r"^parity: no.npz: there is no manifest.json"):
         parity("no.npz", model="resnet8")
+    with pytest.raises(pytest.fail.Exception, match=r"^parity: net: give either net or model, no"):
+        parity("no.npz", model="resnet8", net="net.py:Net")
+
+
+def test_the_fixture_takes_two_modes(parity, folder):  # noqa: F811
+    given = {"net": f"{folder / 'net.py'}:Net", "mode": "pynativ"}
+    with pytest.raises(pytest.fail.Exception, match="'pynativ' is unknown; give graph or pynativ"):
+        parity(str(folder / "trace.npz"), **given)
 
 
 def test_collecting_tests_imports_no_framework():
