@@ -227,6 +227,21 @@ def other_hash(manifest):
     spec[-1] = "00000000"
 
 
+def test_an_interrupted_recording_keeps_the_file(folder, tmp_path, monkeypatch):
+    file = tmp_path / "port.npz"
+    file.write_bytes(before := (folder / "trace.npz").read_bytes())
+
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", interrupt)
+    given = ["record", "--net", f"{folder / 'net.py'}:Net", "--small", "--out", str(file), *TASK]
+    with pytest.raises(KeyboardInterrupt):
+        main([*given, "--mode", "pynative"])
+    assert file.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["port.npz"]
+
+
 @pytest.mark.parametrize(
     ("damage", "line"),
     [
