@@ -338,6 +338,56 @@ def test_collecting_tests_imports_no_framework():
     assert out.stdout.strip() == "set()"
 
 
+OF_LARGE = """
+import torch
+from torch import nn
+
+
+class Scale(nn.Module):
+    def forward(self, x):
+        return 6e3 * x
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.ones(40, 40), requires_grad=False)
+        self.first, self.scale, self.head = nn.Linear(192, 40), Scale(), nn.Linear(40, 10)
+
+    def forward(self, x):
+        x = self.first(x.flatten(1))
+        return self.head(x + 1e-7 * self.scale(x) @ self.table)
+"""
+PORT_OF_LARGE = """
+from mindspore import Parameter, nn, ops
+
+
+class Scale(nn.Cell):
+    def construct(self, x):
+        return 6e3 * x
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.table = Parameter(ops.ones((40, 40)), requires_grad=False)
+        self.first, self.scale, self.head = nn.Dense(192, 40), Scale(), nn.Dense(40, 10)
+
+    def construct(self, x):
+        x = self.first(x.reshape(x.shape[0], -1))
+        return self.head(x + 1e-7 * ops.matmul(self.scale(x), self.table))
+"""
+
+
+def test_arrays_that_a_file_lacks_are_named(tmp_path, capsys):
+    (tmp_path / "theirs.py").write_text(OF_LARGE)
+    (tmp_path / "ours.py").write_text(PORT_OF_LARGE)
+    file = str(tmp_path / "large.npz")
+    main(["record", "--reference", f"{tmp_path}/theirs.py:Net", "--small", "--out", file, *TASK])
+    out = capsys.readouterr().out
+    assert "more than 4 KB that are not trained: table\n" in out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "most"),

@@ -52,8 +52,8 @@ def inputs_title(update: int) -> str:
 
 def save_small(
     trace: Trace, source: Source, path: Path, seed: int, ranges: Mapping[str, Range]
-) -> int:
-    """Write a small trace, and return its size in bytes.
+) -> tuple[int, list[str]]:
+    """Write a small trace, and return its size in bytes, and the names of the arrays that it lacks.
 
     `ranges` has the ranges of the drawn arrays, by title.
     """
@@ -92,7 +92,7 @@ def save_small(
         raise ValueError(
             f"out: {path} cannot be written ({error.strerror}); give another file"
         ) from None
-    return path.stat().st_size
+    return path.stat().st_size, small.left_out
 
 
 def _titles(trace: Trace, ranges: Mapping[str, Range]) -> dict[int, str]:
