@@ -386,6 +386,9 @@ def test_arrays_that_a_file_lacks_are_named(tmp_path, capsys):
     main(["record", "--reference", f"{tmp_path}/theirs.py:Net", "--small", "--out", file, *TASK])
     out = capsys.readouterr().out
     assert "more than 4 KB that are not trained: table\n" in out
+    main(["replay", file, "--net", f"{tmp_path}/ours.py:Net", "--mode", "pynative", "--quick"])
+    [line] = re.findall("^not decided by a small trace: (.*)", capsys.readouterr().out, re.M)
+    assert re.search("numbers of 5000 and more in .*scale", line)
 
 
 @pytest.mark.slow
