@@ -13,6 +13,7 @@ import numpy as np
 
 from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.output_paths import file_to_write, new_folder
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.nets import Nets, compares_initialisation
@@ -152,7 +153,14 @@ def record(arguments: Sequence[str]) -> int:
         recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
     workers = join(asked.device) if asked.net else Workers()
     if drawing:
-        size = save_small(recording, recorded.source, Path(asked.out), drawing.seed, drawing.ranges)
+        size, left_out = save_small(
+            recording, recorded.source, Path(asked.out), drawing.seed, drawing.ranges
+        )
+        if left_out:
+            recording.notes.append(
+                f"not in a small trace, as arrays of more than 4 KB that are not trained: "
+                f"{first_few(left_out)}"
+            )
     else:
         size = save_share(recorded, Path(asked.out), asked.layers, workers)
     if not workers.is_main:
@@ -198,6 +206,7 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
         (parsed.net and parsed.reference, "--net: give either --net or --reference, not both"),
         (small and parsed.like, "--small: draws its own weights; leave out --like"),
         (small and parsed.layers == "none", "--small: holds layers; leave out --layers none"),
+        (small and parsed.probes == "all", "--small: holds no probes; leave out --probes all"),
         (small and several, "--small: holds one worker; record without msrun"),
         (own and parsed.model, "--model: give only one of --model, --net and --reference"),
         (
@@ -207,6 +216,14 @@ def _check_usage_of_record(parsed: argparse.Namespace) -> None:
         (
             parsed.our_step and not parsed.net,
             "--our-step: works only with --net; add --net FILE:FUNCTION",
+        ),
+        (
+            parsed.device != "CPU" and not parsed.net,
+            "--device: works only with --net; a reference runs on the CPU, so leave it out",
+        ),
+        (
+            parsed.mode != "graph" and not parsed.net,
+            "--mode: works only with --net; a reference is not compiled, so leave it out",
         ),
         (
             several and not parsed.net,

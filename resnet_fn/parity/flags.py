@@ -51,6 +51,7 @@ _FOLDER = {"metavar": "DIR", "type": folder_to_write}
 _NEW = {"metavar": "FOLDER"}
 _JSON = {"metavar": "FILE", "type": file_to_write}
 _LAYERS = {"choices": ("all", "none"), "default": "all"}
+_PROBES = {"choices": ("all", "none")}
 _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
     "net": (_FILE, "a function that returns a MindSpore Cell"),
@@ -70,7 +71,7 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
         _SWITCH,
         "compare only the batches, without probes (changed inputs) and without a search for causes",
     ),
-    "probes": (_LAYERS, "none: record no probes (outputs for changed inputs)"),
+    "probes": (_PROBES, "none: record no probes (outputs for changed inputs)"),
     "no-initialisation": (
         _SWITCH,
         "do not compare initial weights (for nets that load trained weights)",

@@ -106,9 +106,11 @@ class Nets:
         from resnet_fn.parity.record.mindspore_cell import assign, run_in, state
         from resnet_fn.parity.record.mindspore_side import MindSporeSide
         from resnet_fn.parity.record.record import record
-        from resnet_fn.parity.replay import names_of
+        from resnet_fn.parity.replay import check_own_functions, names_of
         from resnet_fn.update.exchange import with_all_reduce
 
+        if like:
+            check_own_functions(like.plan, self.functions)
         workers, own = with_all_reduce(self.start_mindspore()), self.functions
         build, make_optimizer = partial(self.port_net, 0), own.get("optimizer")
         places = (self.asked.net, self.asked.loss, self.asked.optimizer, self.asked.our_step)

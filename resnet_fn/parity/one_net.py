@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.config import cli, shared_flags
+from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
-from resnet_fn.parity.compare.stage import SKIPPED
 from resnet_fn.parity.nets import Nets
 from resnet_fn.parity.record.printed_once import lines_printed_once
 from resnet_fn.parity.tasks import built, load_functions, plan_asked_for
-from resnet_fn.parity.trace.difference import DIFFERS, UNDECIDED
+from resnet_fn.parity.trace.difference import DIFFERS
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import named_leaves
 from resnet_fn.parity.ways import show, ways
@@ -41,11 +41,12 @@ def compare_ways(arguments: Sequence[str]) -> int:
     began = time.perf_counter()
     asked = flags.asked_in(parsed)
     functions, plan = load_functions(asked), plan_asked_for(asked)
-    half = "" if parsed.half == "none" else parsed.half
+    half = "" if parsed.half == "none" else parsed.half or "float16"
     axes = _length_axes(parsed, plan)
     options = ways.Options(axes, half, parsed.compile, _names(parsed.ways))
     with imports_beside(asked.net, asked.loss, asked.optimizer), lines_printed_once():
         net = _net(asked, functions, plan)
+        _check_flags_of_net(parsed, net)
         print(show.row())
         results = []
         for result in ways.results(net, options):
@@ -55,10 +56,9 @@ def compare_ways(arguments: Sequence[str]) -> int:
     print(f"{net.framework}, {time.perf_counter() - began:.0f} s")
     if parsed.json:
         show.write_json(results, asked.net, net.framework, parsed.json)
-    verdicts = {result.verdict for result in results}
-    if DIFFERS in verdicts:
+    if any(result.verdict == DIFFERS for result in results):
         return 1
-    return 3 if UNDECIDED in verdicts or verdicts == {SKIPPED} else 0
+    return 0 if show.agree(results) else 3
 
 
 def _parser() -> cli.Parser:
@@ -74,7 +74,7 @@ def _parser() -> cli.Parser:
     group.add_argument("--length-axis", metavar="NAME=AXIS", default="", help=axes)
     half = "compared with float32; default float16"
     choices = ("float16", "bfloat16", "none")
-    group.add_argument("--half", choices=choices, default="float16", help=half)
+    group.add_argument("--half", choices=choices, help=half)
     compile_ = "also compile a torch Module with torch.compile"
     group.add_argument("--compile", action="store_true", help=compile_)
     flags.add_task_flags(parser)
@@ -84,6 +84,7 @@ def _parser() -> cli.Parser:
 
 
 def _check_usage(parsed: argparse.Namespace) -> None:
+    chosen = _names(parsed.ways)
     cli.raise_usage_errors(
         (not parsed.net, "NET: none is given; give FILE:FUNCTION, for example ported.py:build"),
         *(
@@ -91,9 +92,45 @@ def _check_usage(parsed: argparse.Namespace) -> None:
                 name not in ways.NAMES,
                 f"--ways: {name!r} is unknown; {suggest_name(name, ways.NAMES)}",
             )
-            for name in _names(parsed.ways)
+            for name in chosen
+        ),
+        (
+            parsed.ways and not chosen,
+            f"--ways: {parsed.ways!r} names no way; give for example repeated,alone",
+        ),
+        *(
+            (
+                given and chosen and way not in chosen,
+                f"--{flag}: has no effect without {way} in --ways; leave it out",
+            )
+            for flag, given, way in (
+                ("length-axis", parsed.length_axis, "unpadded"),
+                ("half", parsed.half, "half"),
+                ("compile", parsed.compile, "compiled"),
+            )
         ),
         (parsed.accumulate, "--accumulate: micro-batches are one of the ways; leave it out"),
+        *(
+            (
+                getattr(parsed, name, None) is not None,
+                f"--{flag_name(name)}: no way has a moving average; leave it out",
+            )
+            for name in ("ema", "ema_every", "ema_start")
+        ),
+    )
+
+
+def _check_flags_of_net(parsed: argparse.Namespace, net: OneNet) -> None:
+    on_card = parsed.device != "CPU"
+    cli.raise_usage_errors(
+        (
+            parsed.compile and net.compiles_always,
+            f"--compile: has no effect, because {net.compiler} is always compared; leave it out",
+        ),
+        (
+            on_card and net.framework.startswith("PyTorch"),
+            "--device: has no effect on a torch net, which runs on the CPU; leave it out",
+        ),
     )
 
 

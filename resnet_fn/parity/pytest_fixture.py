@@ -3,6 +3,7 @@
 docs/parity.md#in-a-projects-ci has an example. MindSpore is imported when a test calls the fixture.
 """
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,9 @@ def parity(request: pytest.FixtureRequest) -> Check:
 
     The function takes the trace's path and, as "FILE:FUNCTION", `net`; if the trace has its own
     loss or optimizer, `loss`, `optimizer` or `step`; and `reference`, the recorded torch module, to
-    search it for causes. The `mode` "pynative" compiles nothing. Paths are relative to the test's
-    folder, or to pytest's root folder. The test fails if a stage differs or is undecided.
+    search it for causes where PyTorch is installed. The `mode` "pynative" compiles nothing. Paths
+    are relative to the test's folder, or to pytest's root folder. The test fails if a stage differs
+    or is undecided.
     """
     folders = request.path.parent, request.config.rootpath
 
@@ -39,15 +41,18 @@ def parity(request: pytest.FixtureRequest) -> Check:
         reference: str = "",
         mode: str = "graph",
     ) -> "Ladder":
+        if net and model:
+            pytest.fail("parity: net: give either net or model, not both", pytrace=False)
         from resnet_fn.parity.asked import Asked
         from resnet_fn.parity.commands import replayed
 
+        has_torch = importlib.util.find_spec("torch") is not None
         locations = {
             "net": net,
             "our_loss": loss,
             "our_optimizer": optimizer,
             "our_step": step,
-            "searched": reference,
+            "searched": reference if has_torch else "",
         }
         fields: dict[str, Any] = {
             name: _inside(folders, location) for name, location in locations.items() if location

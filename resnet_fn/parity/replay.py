@@ -2,7 +2,7 @@
 module (`replay`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from resnet_fn.parity.pair.map_file import Corrections
 from resnet_fn.parity.pair.matching import Outline, fuller_mode, match, outline_of, shapes_of
 from resnet_fn.parity.pair.name_map import NameMap
 from resnet_fn.parity.plan import plan_of
-from resnet_fn.parity.record.mindspore_cell import run_in
+from resnet_fn.parity.record.mindspore_cell import check_mode, run_in
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.mindspore_source import MindSporeSource
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.trace.data import Trace
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.small_file import load_trace
 from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.parity.trace.stages import WEIGHTS
@@ -55,12 +56,7 @@ def replay(
     """
     reference, source = recorded
     plan = reference.plan
-    for name, own in (("loss", plan.loss.custom), ("optimizer", plan.optimizer.custom)):
-        if own and options.get(name) is None:
-            raise ValueError(
-                f"{name}: the reference has its own {name}; give yours with --our-{name} "
-                "FILE:FUNCTION"
-            )
+    check_own_functions(plan, options, "our-")
     options["build"] = build if initialisation and reference.builds else None
     side = MindSporeSide(net, plan, **options)
     with run_in(mode):
@@ -89,6 +85,19 @@ def replay(
         port = record(side, like, bool(reference.probes) and not quick).trace
     again = None if quick else MindSporeSource(side, like, port)
     return compare_recordings(port, reference, names, initialisation, not quick, source, again)
+
+
+def check_own_functions(plan: Plan, given: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise ValueError if the reference has its own loss or optimizer, and none is given.
+
+    `prefix` is that of the flag that gives one.
+    """
+    for name, own in (("loss", plan.loss.custom), ("optimizer", plan.optimizer.custom)):
+        if own and given.get(name) is None:
+            raise ValueError(
+                f"{name}: the reference has its own {name}; give yours with --{prefix}{name} "
+                "FILE:FUNCTION"
+            )
 
 
 def names_of(
@@ -155,6 +164,7 @@ def compare_step(
     """
     from resnet_fn.parity.record.torch_side import TorchSide
 
+    check_mode(options.get("mode", "graph"))  # before the reference is recorded
     plan = plan_of(
         recipe,
         batches,

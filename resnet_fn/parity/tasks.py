@@ -22,6 +22,7 @@ RECIPE = "digits"
 CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 100)}
 OTHER = (3, 1000)
 OWN_NET = (3, 10, 32)  # channels, classes and height of the images for a user's net
+MIXING = ("mixup", "cutmix", "mix_switch", "repeats", "label_threshold")  # change random images
 GENTLE = 1e-3  # the learning rate for an optimizer that is not the recipe's
 
 
@@ -61,7 +62,8 @@ def plan_asked_for(asked: Asked) -> Plan:
         if value < 1
     ]
     cli.raise_usage_errors(*((True, message) for message in small))
-    if asked.inputs and (name := next((name for name in of_images if name in counts), None)):
+    given = [name for name in (*of_images, *MIXING) if name in {**counts, **asked.settings}]
+    if asked.inputs and (name := next(iter(given), None)):
         raise cli.UsageError(
             f"--{flag_name(name)}: --inputs already defines the batches; leave out one of the flags"
         )

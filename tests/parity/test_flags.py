@@ -106,6 +106,14 @@ NET = "--reference mine.py:build --net "
         ),
         ("record --like trace --out x", "--like: works only with --net; describe the task"),
         (
+            "record --reference a.py:b --mode pynative --device Ascend --out x",
+            "--device: works only with --net; a reference runs on the CPU, so leave it out; --mode: ",
+        ),
+        (
+            "record --net a.py:b --small --probes all --out x",
+            "--small: holds no probes; leave out --probes all",
+        ),
+        (
             "record --net a.py:b --like trace --out x --steps 9 --recipe digits --loss bce",
             "--like: the trace already contains a task; leave out --recipe, --steps, --loss",
         ),
@@ -119,6 +127,10 @@ NET = "--reference mine.py:build --net "
         (
             "--inputs a:b --steps 2 --net a --reference b",
             "--steps: --inputs already defines the batches; leave",
+        ),
+        (
+            "--inputs a:b --mixup 0.2 --net a --reference b",
+            "--mixup: --inputs already defines the batches; leave",
         ),
         (
             "--steps 0 --accumulate 0",

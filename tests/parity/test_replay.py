@@ -7,7 +7,7 @@ from mindspore import nn
 
 from resnet_fn.models import create_model
 from resnet_fn.parity.batches import make_batches
-from resnet_fn.parity.replay import assert_parity
+from resnet_fn.parity.replay import assert_parity, compare_step
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.recipes import recipe
 from small_nets import Ours, Theirs, agrees, ladder_of, ours, stage_of, t, theirs, vector
@@ -66,6 +66,11 @@ def test_assert_parity_shows_table_and_first_difference():
         in text
     )
     assert assert_parity(*pair(0.1), **options).agrees
+
+
+def test_an_unknown_mode_is_an_error():
+    with pytest.raises(ValueError, match=r"^mode: 'pynativ' is unknown; give graph or pynative$"):
+        compare_step(None, None, make_batches(1, 4, 3, 8, 3), recipe("digits"), mode="pynativ")
 
 
 def test_assert_parity_needs_batches_or_a_trace():

@@ -1,5 +1,6 @@
 """A small trace accepts a right port, names faults, and does not decide what it does not hold."""
 
+import importlib.util
 import json
 import lzma
 import re
@@ -183,6 +184,21 @@ def test_compare_takes_a_small_trace_as_reference(folder, tmp_path, capsys):
         main(["compare", small, whole])
 
 
+def test_record_like_needs_the_reference_s_own_functions(folder, tmp_path):
+    def custom(manifest):
+        plan = manifest["trace"]["SmallTrace"]["plan"]["Plan"]
+        plan["loss"]["LossPlan"]["custom"] = True
+
+    like = str(edited(folder / "trace.npz", tmp_path / "custom.npz", custom))
+    given = ["--net", f"{folder / 'net.py'}:Net", "--mode", "pynative"]
+    for command, flag in (
+        (["replay", like], "--our-loss"),
+        (["record", "--like", like, "--out", str(tmp_path / "port")], "--loss"),
+    ):
+        with pytest.raises(ValueError, match=f"^loss: the reference has its own.* with {flag} "):
+            main([*command, *given])
+
+
 def edited(file, target, edit):
     """The small trace with another manifest."""
     with zipfile.ZipFile(file) as archive:
@@ -199,6 +215,21 @@ def edited(file, target, edit):
 def other_hash(manifest):
     spec = next(one for one in manifest["arrays"] if one[0] == "drawn")
     spec[-1] = "00000000"
+
+
+def test_an_interrupted_recording_keeps_the_file(folder, tmp_path, monkeypatch):
+    file = tmp_path / "port.npz"
+    file.write_bytes(before := (folder / "trace.npz").read_bytes())
+
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", interrupt)
+    given = ["record", "--net", f"{folder / 'net.py'}:Net", "--small", "--out", str(file), *TASK]
+    with pytest.raises(KeyboardInterrupt):
+        main([*given, "--mode", "pynative"])
+    assert file.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["port.npz"]
 
 
 @pytest.mark.parametrize(
@@ -264,15 +295,90 @@ def test_the_parity_fixture_names_stage_layer_and_cause(parity, folder, tmp_path
     assert "  norm and 1 more: eps 0.01 in the port, 1e-05 in the reference" in lines
 
 
+def test_the_fixture_searches_no_reference_without_pytorch(
+    parity,  # noqa: F811
+    folder,
+    tmp_path,
+    monkeypatch,
+):
+    (tmp_path / "net.py").write_text(PORT.replace("ops.relu(x +", "ops.elu(x +"))
+    monkeypatch.setattr(importlib.util, "find_spec", {}.get)  # as where it is not installed
+    given = {"reference": f"{folder / 'torch_net.py'}:Net", "mode": "pynative"}
+    with pytest.raises(pytest.fail.Exception, match="first stage that differs") as failure:
+        parity(str(folder / "trace.npz"), net=f"{tmp_path / 'net.py'}:Net", **given)
+    assert "elu for relu" not in str(failure.value)
+
+
 def test_the_fixture_shows_errors_in_a_line(parity):  # noqa: F811
     with pytest.raises(pytest.fail.Exception, match=r"^parity: no.npz: there is no manifest.json"):
         parity("no.npz", model="resnet8")
+    with pytest.raises(pytest.fail.Exception, match=r"^parity: net: give either net or model, no"):
+        parity("no.npz", model="resnet8", net="net.py:Net")
+
+
+def test_the_fixture_takes_two_modes(parity, folder):  # noqa: F811
+    given = {"net": f"{folder / 'net.py'}:Net", "mode": "pynativ"}
+    with pytest.raises(pytest.fail.Exception, match="'pynativ' is unknown; give graph or pynativ"):
+        parity(str(folder / "trace.npz"), **given)
 
 
 def test_collecting_tests_imports_no_framework():
     code = "import sys, resnet_fn.parity.pytest_fixture; print({'mindspore', 'torch'} & {*sys.modules})"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+OF_LARGE = """
+import torch
+from torch import nn
+
+
+class Scale(nn.Module):
+    def forward(self, x):
+        return 6e3 * x
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.ones(40, 40), requires_grad=False)
+        self.first, self.scale, self.head = nn.Linear(192, 40), Scale(), nn.Linear(40, 10)
+
+    def forward(self, x):
+        x = self.first(x.flatten(1))
+        return self.head(x + 1e-7 * self.scale(x) @ self.table)
+"""
+PORT_OF_LARGE = """
+from mindspore import Parameter, nn, ops
+
+
+class Scale(nn.Cell):
+    def construct(self, x):
+        return 6e3 * x
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.table = Parameter(ops.ones((40, 40)), requires_grad=False)
+        self.first, self.scale, self.head = nn.Dense(192, 40), Scale(), nn.Dense(40, 10)
+
+    def construct(self, x):
+        x = self.first(x.reshape(x.shape[0], -1))
+        return self.head(x + 1e-7 * ops.matmul(self.scale(x), self.table))
+"""
+
+
+def test_arrays_that_a_file_lacks_are_named(tmp_path, capsys):
+    (tmp_path / "theirs.py").write_text(OF_LARGE)
+    (tmp_path / "ours.py").write_text(PORT_OF_LARGE)
+    file = str(tmp_path / "large.npz")
+    main(["record", "--reference", f"{tmp_path}/theirs.py:Net", "--small", "--out", file, *TASK])
+    out = capsys.readouterr().out
+    assert "more than 4 KB that are not trained: table\n" in out
+    main(["replay", file, "--net", f"{tmp_path}/ours.py:Net", "--mode", "pynative", "--quick"])
+    [line] = re.findall("^not decided by a small trace: (.*)", capsys.readouterr().out, re.M)
+    assert re.search("numbers of 5000 and more in .*scale", line)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from resnet_fn.parity.trace.difference import Difference
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.layout import moves
 from resnet_fn.parity.trace.limits import CEILING
-from resnet_fn.parity.trace.sketch import Sketch, error_of, nearest
+from resnet_fn.parity.trace.sketch import Sketch, error_of, hides, nearest
 from resnet_fn.parity.trace.small import (
     OF_RUN,
     SmallTrace,
@@ -82,6 +82,7 @@ class _Estimating:
         self.small = small
         self.arrays = self.numbers = 0
         self.missing: list[str] = []
+        self.hiding: list[str] = []  # titles of arrays with numbers that no sum has
 
     def of_group(self, group: str, port: Mapping[str, np.ndarray]) -> Arrays:
         """Return the reference's arrays of a group, of which `port` has the port's numbers."""
@@ -97,6 +98,8 @@ class _Estimating:
         """Return the estimate of one array."""
         self.arrays += 1
         self.numbers += len(kept.numbers)
+        if not kept.is_whole and hides(port):
+            self.hiding.append(f"{group} {name}")
         return nearest(port, kept, self.small.seed, title_in(group, name))
 
 
@@ -111,6 +114,8 @@ def estimate(small: SmallTrace, port: Trace, names: NameMap) -> Estimate:
     left = [*_NEVER, *small.left_out]
     if estimating.missing:
         left.append(first_few(estimating.missing))
+    if estimating.hiding:
+        left.append(f"numbers of 5000 and more in {first_few(estimating.hiding)}")
     seen = Seen(estimating.arrays, estimating.numbers, left)
     of_port = dataclasses.replace(
         port.run, after=after_first_and_last(port.run), later=[], drawn=[], dropped=[]

@@ -36,11 +36,18 @@ _OF_SHAPES = re.compile(
 _OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore's compiler
 
 
+def check_mode(mode: str) -> None:
+    """Raise ValueError if a mode is neither "graph" nor "pynative"."""
+    if mode not in ("graph", "pynative"):
+        raise ValueError(f"mode: {mode!r} is unknown; give graph or pynative")
+
+
 @contextlib.contextmanager
 def run_in(mode: str) -> Iterator[None]:
     """If the mode is "pynative", switch MindSpore's compiler off inside a `with` block, even for
     `@jit` functions.
     """
+    check_mode(mode)
     before = os.environ.get("MS_JIT")  # MindSpore reads it in each call
     if mode == "pynative":
         os.environ["MS_JIT"] = "0"

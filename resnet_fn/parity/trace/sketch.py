@@ -119,6 +119,12 @@ def _hidden(flat: np.ndarray) -> np.ndarray:
     return hidden
 
 
+def hides(array: np.ndarray) -> bool:
+    """Return whether an array has numbers that no sum of its sketch has."""
+    flat = in_range(array).ravel()
+    return bool(_hidden(flat).any())
+
+
 def _without_hidden(flat: np.ndarray) -> np.ndarray:
     return np.where(_hidden(flat), 0.0, flat)
 

@@ -25,6 +25,7 @@ from resnet_fn.parity.trace.sketch import FEW, Sketch, count
 from resnet_fn.parity.trace.small import WHOLE, SmallTrace, small_trace
 from resnet_fn.parity.trace.source import Source
 from resnet_fn.parity.trace.tree import Arrays, leaves
+from resnet_fn.runtime.outputs import place_to_write
 
 _FORMAT, VERSION = "resnet_fn small trace", 1
 
@@ -51,8 +52,8 @@ def inputs_title(update: int) -> str:
 
 def save_small(
     trace: Trace, source: Source, path: Path, seed: int, ranges: Mapping[str, Range]
-) -> int:
-    """Write a small trace, and return its size in bytes.
+) -> tuple[int, list[str]]:
+    """Write a small trace, and return its size in bytes, and the names of the arrays that it lacks.
 
     `ranges` has the ranges of the drawn arrays, by title.
     """
@@ -65,9 +66,13 @@ def save_small(
     numbers: list[np.ndarray] = []
     for group, sketches in small.sketches.items():
         shapes[group] = {name: sketch.shape for name, sketch in sketches.items()}
-        numbers += [sketch.numbers for sketch in sketches.values()]
+        for sketch in sketches.values():
+            numbers.append(sketch.numbers)
     packed["SmallTrace"]["sketches"] = shapes
-    flows = {id(array): flow for stand_in in stand_ins for flow, array in stand_in.made.items()}
+    flows = {}
+    for stand_in in stand_ins:
+        for made, array in stand_in.made.items():
+            flows[id(array)] = made
     specs = []
     for _, array in arrays.values():
         if flow := flows.get(id(array)):
@@ -80,14 +85,14 @@ def save_small(
     manifest = {"format": _FORMAT, "version": VERSION, "trace": packed, "arrays": specs}
     text = json.dumps(manifest, separators=(",", ":")).encode()
     try:
-        with zipfile.ZipFile(path, "w") as archive:
+        with place_to_write(path) as place, zipfile.ZipFile(place, "w") as archive:
             archive.writestr(_MANIFEST, _compressed(text))
             archive.writestr(_NUMBERS, _compressed(_planes(numbers)))
     except OSError as error:
         raise ValueError(
             f"out: {path} cannot be written ({error.strerror}); give another file"
         ) from None
-    return path.stat().st_size
+    return path.stat().st_size, small.left_out
 
 
 def _titles(trace: Trace, ranges: Mapping[str, Range]) -> dict[int, str]:

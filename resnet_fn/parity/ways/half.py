@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from resnet_fn.parity.trace.tree import Tree, map_tree
+
 DIGITS = {"float16": 11, "bfloat16": 8}  # binary digits of a number
 
 
@@ -13,6 +15,16 @@ def rounded(array: np.ndarray, half: str) -> np.ndarray:
     fraction = digits / scale
     nearest: np.ndarray = np.ldexp(fraction, exponent)
     return nearest.astype(array.dtype)
+
+
+def rounded_inputs(inputs: Tree, half: str) -> Tree:
+    """Return a net's inputs with rounded floats."""
+
+    def change(leaf: np.ndarray) -> np.ndarray:
+        return rounded(leaf, half) if leaf.dtype.kind == "f" else leaf
+
+    changed: Tree = map_tree(change, inputs)
+    return changed
 
 
 def unit(half: str) -> float:

@@ -31,8 +31,9 @@ from resnet_fn.parity.record.mindspore_optimizer import CustomOptimizer
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
-from resnet_fn.parity.ways.half import rounded
+from resnet_fn.parity.ways.half import rounded, rounded_inputs
 from resnet_fn.parity.ways.updates import updates_of
 from resnet_fn.parity.ways.way import NotApplicableError
 from resnet_fn.runtime import process
@@ -78,8 +79,10 @@ class MindSporeNet:
         net, start = self._net, state(self._net)
         with run_in("pynative"), explained(inputs):
             layers = layers_of(net, inputs, False)
-            outputs = outputs_of(call(net.set_train(False), inputs))
-        return Trace(self.framework, self.plan, start, {"eval": layers}, Run(outputs, start, []))
+            returned = call(net.set_train(False), inputs)
+            outputs = outputs_of(returned)
+        run, left = Run(outputs, start, []), sorted(unread(returned))
+        return Trace(self.framework, self.plan, start, {"eval": layers}, run, unread=left)
 
     def with_rounding(self, inputs: Tree) -> Trace:
         """Return `evaluated`: MindSpore's rounding is not measured."""
@@ -177,7 +180,7 @@ class MindSporeNet:
             for _, cell in recorded_layers(self._net):
                 hooks.callback(cell.register_forward_pre_hook(before).remove)
                 hooks.callback(cell.register_forward_hook(after).remove)
-            return self.evaluated(map_tree(lambda leaf: _rounded_input(leaf, half), inputs))
+            return self.evaluated(rounded_inputs(inputs, half))
 
 
 @contextlib.contextmanager
@@ -193,7 +196,3 @@ def _own_precision(net: nn.Cell) -> Iterator[None]:
         for cell, kind in before:
             cell.mixed_precision_type = kind
             Cell_.set_mixed_precision_type(cell, kind or MixedPrecisionType.NOTSET)
-
-
-def _rounded_input(leaf: np.ndarray, half: str) -> np.ndarray:
-    return rounded(leaf, half) if leaf.dtype.kind == "f" else leaf

@@ -35,7 +35,7 @@ def lengths_of(
     """Return the lengths of a batch by its masks, its lengths, or the axes that the user names.
 
     None means that no input shows them. Padding comes after each sample. Raises NotApplicableError
-    if masks disagree, and no axis is named.
+    if masks disagree and no axis is named, or if an axis of integers has no padding.
     """
     leaves = named_leaves(inputs, SINGLE)
     count = count_of(inputs)
@@ -67,6 +67,8 @@ def lengths_of(
         if kind not in shown:
             continue
         longest, lengths = shown[kind]
+        if kind == "axis" and min(lengths) == longest and not hidden:
+            _check_hidden(leaves, named)
         axes: dict[str, Sequence[int]] = {}
         for name, leaf in leaves.items():
             axes[name] = _axes_of(name, leaf, longest)
@@ -74,6 +76,17 @@ def lengths_of(
                 axes[name] = [named[name]]
         return Lengths(longest, lengths, axes, hidden, numbers)
     return None
+
+
+def _check_hidden(leaves: Mapping[str, np.ndarray], named: Mapping[str, int]) -> None:
+    # else they would be cut, and 0 may be a number like any other
+    integers = [name for name in named if leaves[name].dtype.kind in "iu"]
+    if integers:
+        words = ", ".join(name.removeprefix(f"{SINGLE} ") for name in integers)
+        raise NotApplicableError(
+            f"not exercised: no sample of {words} ends with zeros, and no mask hides padding; give "
+            "samples of several lengths, or a mask"
+        )
 
 
 def _by_mask(
@@ -89,17 +102,18 @@ def _by_mask(
     if leaf.size != count * leaf.shape[-1]:
         return None
     rows = leaf.reshape(count, -1)
-    value = rows[0, 0]
-    if leaf.dtype.kind in "iu":
-        value = rows.dtype.type(1)
+    of_integers = leaf.dtype.kind in "iu"
+    value = rows.dtype.type(1) if of_integers else rows[0, 0]
     is_shown = rows == value
     lengths = is_shown.sum(1)
     steps = np.arange(rows.shape[1])
     comes_first = steps < lengths[:, None]
     if not np.array_equal(is_shown, comes_first):
         return None
-    # without a row that shows all, it is not known which value shows
-    if lengths.max() < len(steps):
+    # without a row that shows all, it is not known which value shows; of integers, 1 does
+    if lengths.max() < len(steps) and not of_integers:
+        return None
+    if not lengths.min():  # as of token types, which are all 0
         return None
     others = rows[~is_shown]
     if others.size:

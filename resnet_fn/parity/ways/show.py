@@ -72,6 +72,12 @@ def _verdict(results: Sequence[WayResult]) -> str:
     return f"verdict: the net computes the same in {counted(computed, 'way')}"
 
 
+def agree(results: Sequence[WayResult]) -> bool:
+    """Return whether a way was computed, none differs and none is undecided."""
+    verdicts = {result.verdict for result in results}
+    return verdicts.isdisjoint((DIFFERS, UNDECIDED)) and verdicts != {SKIPPED}
+
+
 def _names(results: Sequence[WayResult], verdict: str) -> list[str]:
     return [result.way.name for result in results if result.verdict == verdict]
 
@@ -107,7 +113,7 @@ def write_json(results: Sequence[WayResult], net: str, framework: str, path: str
         "version": VERSION,
         "net": net,
         "framework": framework,
-        "agrees": not any(result.verdict in (DIFFERS, UNDECIDED) for result in results),
+        "agrees": agree(results),
         "first_way": first.way.name if first else None,
         "first_stage": title_of_stage(stage) if stage else None,
         "first_layer": layer.name if layer else None,

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -34,9 +35,10 @@ from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.difference import norm
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.returned import unread
 from resnet_fn.parity.trace.stages import EVAL_FORWARD
 from resnet_fn.parity.trace.tree import Tree
-from resnet_fn.parity.ways.half import rounded
+from resnet_fn.parity.ways.half import rounded, rounded_inputs
 from resnet_fn.parity.ways.updates import updates_of
 from resnet_fn.parity.ways.way import errors_of
 
@@ -78,8 +80,10 @@ class TorchNet:
         """Return what a module returns, with this net's state."""
         start = state(self._module)
         with torch.no_grad():
-            outputs = outputs_of(call(module.eval(), tensors(inputs, dtype_of(module))))
-        return Trace(self.framework, self.plan, start, {"eval": layers}, Run(outputs, start, []))
+            returned = call(module.eval(), tensors(inputs, dtype_of(module)))
+            outputs = outputs_of(returned)
+        run, left = Run(outputs, start, []), sorted(unread(returned))
+        return Trace(self.framework, self.plan, start, {"eval": layers}, run, unread=left)
 
     def with_rounding(self, inputs: Tree) -> Trace:
         """Return an evaluation, with the errors of outputs and layers against float64.
@@ -145,8 +149,11 @@ class TorchNet:
 
     def compiled(self, plan: Plan) -> tuple[Trace, Trace]:
         """Return the traces of the plan's updates: by `torch.compile`, and not compiled."""
+        # raises an error if the net draws random numbers; in float32, as the traces
+        measured = self.updates(dataclasses.replace(plan, precision="fp32"))
         compiled, _ = self._trained(plan, compiled=True)
         eager, _ = self._trained(plan, compiled=False)
+        eager.rounding, eager.changing = measured.rounding, measured.changing
         return compiled, eager
 
     def in_half(self, inputs: Tree, half: str) -> Trace:
@@ -175,6 +182,7 @@ class TorchNet:
         for _, layer in recorded_layers(module):
             layer.register_forward_pre_hook(before, with_kwargs=True)
             layer.register_forward_hook(after)
+        inputs = rounded_inputs(inputs, half)
         return self._trace(module, layers_of(module, inputs, False), inputs)
 
 

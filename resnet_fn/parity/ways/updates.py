@@ -26,4 +26,6 @@ def updates_of(side: Side) -> Trace:
             run = side.updates(None)
         rounding = side.measured().rounding
         roles = side.roles()
-    return Trace(side.framework, side.plan, initial, layers, run, rounding, **roles)
+    trace = Trace(side.framework, side.plan, initial, layers, run, rounding, **roles)
+    trace.unread = sorted(side.unread)
+    return trace

@@ -7,6 +7,7 @@ import numpy as np
 
 from resnet_fn.config.wording import first_few, first_line
 from resnet_fn.parity.record.common import words_with_place
+from resnet_fn.parity.record.rounding import changing
 from resnet_fn.parity.trace import stages
 from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.difference import DIFFERS
@@ -203,6 +204,7 @@ def _in_half(way: Way, net: OneNet, options: Options) -> WayResult:
         for which in ("input", "output"):
             errors = errors_of({"": getattr(layer, which)}, {"": getattr(other, which, None)})
             setattr(layer, f"{which}_rounding", max(least, errors.get("", 0.0)))
+    reference.changing = changing(reference.run, [control.run])
     errors = errors_of(reference.run.eval_outputs, control.run.eval_outputs)
     reference.rounding[stages.EVAL_FORWARD] = {
         name: max(least, error) for name, error in errors.items()

@@ -63,7 +63,9 @@ def test_exit_codes_say_same_differs_and_undecided(capsys):
     assert run("torch_net.py:Net") == 0
     assert "verdict: the net computes the same in 5 ways" in capsys.readouterr().out
     assert run("torch_net.py:Moves", "--ways", "repeated") == 1
-    assert run("torch_net.py:Net", "--ways", "unpadded") == 3  # nothing shows a length
+    given = ["--ways", "unpadded", "--json", "out.json"]
+    assert run("torch_net.py:Net", *given) == 3  # nothing shows a length
+    assert not json.loads(Path("out.json").read_text())["agrees"]
     assert run("torch_net.py:Fails", "--ways", "alone,repeated") == 3
     out = capsys.readouterr().out
     assert "takes two samples" in out
@@ -92,6 +94,15 @@ def test_json_has_way_stage_and_layer():
         ([], "NET: none is given"),
         (["torch_net.py:Net", "--ways", "repeat"], "did you mean repeated"),
         (["torch_net.py:Net", "--accumulate", "2"], "--accumulate: micro-batches are one"),
+        (["torch_net.py:Net", "--ways", ","], "--ways: ',' names no way; give for example"),
+        (["torch_net.py:Net", "--ema-every", "2"], "--ema-every: no way has a moving average"),
+        (["torch_net.py:Net", "--ways", "half", "--compile"], "without compiled in --ways"),
+        (
+            ["torch_net.py:Net", "--ways", "alone", "--half", "none"],
+            "--half: has no effect without",
+        ),
+        (["torch_net.py:Net", "--ways=half", "--length-axis=x=1"], "--length-axis: has no effect"),
+        (["mindspore_net.py:Net", *SMALL, "--compile"], "because graph mode is always compared"),
         (
             ["mindspore_net.py:Net", "--length-axis", "ids=1"],
             "the inputs are inputs [4, 3, 32, 32]",
@@ -99,9 +110,15 @@ def test_json_has_way_stage_and_layer():
         (["mindspore_net.py:Net", "--length-axis", "inputs=4"], "give for example inputs=1"),
     ],
 )
-def test_wrong_usage_is_named(arguments, words):
+def test_wrong_usage_is_named(arguments, words, torch):
     with pytest.raises(UsageError, match=words.replace("[", r"\[")):
         compare_ways(arguments)
+
+
+def test_a_torch_net_takes_no_device(python, torch):
+    given = ("self", "torch_net.py:Net", *SMALL, "--device", "Ascend")
+    done = python("-m", "resnet_fn.parity", *given, code=2)
+    assert "--device: has no effect on a torch net, which runs on the CPU" in done.stderr
 
 
 def test_something_else_than_a_net_is_rejected():

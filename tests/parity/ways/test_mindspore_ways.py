@@ -153,6 +153,20 @@ def test_a_summed_loss_differs_in_micro_batches(plan, result):
     assert "1/2" in one.notes[0]
 
 
+class Named(nn.Dense):
+    """Returns something beside its output that is no tensor."""
+
+    def construct(self, x: Any) -> Any:
+        return super().construct(x), (row for row in x)
+
+
+def test_outputs_that_are_not_read_are_undecided(plan, result):
+    net = MindSporeNet(Named(8, 3), plan())
+    for way in ("repeated", "alone"):
+        (stage,) = [one for one in result(way, net).stages if one.verdict == "undecided"]
+        assert "logits 1 (generator)" in stage.undecided, way
+
+
 def test_an_overflow_is_not_explained_by_precision(plan, result):
     net = MindSporeNet(Dense(Unsafe()), plan())
     one = result("half", net, half="float16")

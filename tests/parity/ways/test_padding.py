@@ -17,6 +17,18 @@ def test_a_mask_shows_lengths_whatever_its_sign():
         assert [*lengths.of_samples] == [6, 4]
 
 
+def test_a_mask_of_integers_needs_no_full_sample():
+    # as of a tokenizer with padding="max_length"
+    mask = np.arange(8) < np.array([6, 4])[:, None]
+    inputs = {"ids": np.arange(16).reshape(2, 8), "attention_mask": mask.astype(np.int64)}
+    lengths = lengths_of(inputs, {})
+    assert ([*lengths.of_samples], lengths.longest) == ([6, 4], 8)
+    padded, (first, second) = padded_and_alone(inputs, lengths)
+    assert padded is inputs
+    assert (first["ids"].shape, second["ids"].shape) == ((1, 6), (1, 4))
+    assert lengths_of({"ids": IDS, "token_type_ids": np.zeros((2, 6), np.int64)}, {}) is None
+
+
 def test_padding_on_the_left_is_not_guessed():
     assert lengths_of({"ids": IDS[:, ::-1], "mask": MASK[:, ::-1]}, {}) is None
 
@@ -47,6 +59,13 @@ def test_full_samples_are_cut_and_hidden():
 def test_a_named_axis_ends_where_zeros_begin():
     lengths = lengths_of(IDS, {"inputs": 1})
     assert [*lengths.of_samples] == [6, 4]
+
+
+def test_full_integers_without_a_mask_are_not_cut():
+    with pytest.raises(NotApplicableError, match="no sample of inputs ends with zeros, and no"):
+        lengths_of(IDS + 1, {"inputs": 1})
+    numbers = np.ones((2, 6, 3), np.float32)
+    assert [*lengths_of(numbers, {"inputs": 1}).of_samples] == [6, 6]
 
 
 def test_parts_lie_where_their_samples_are():

@@ -178,6 +178,30 @@ def test_an_overflow_is_not_explained_by_precision(plan, result):
     assert result("half", net, half="bfloat16").words == "explained: yes"
 
 
+class Chosen(t.Linear):
+    """Also returns which numbers are above 1: those within rounding of it flip."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x), (x > 1).long()
+
+
+class Miscounted(Chosen):
+    def forward(self, x: Any) -> Any:
+        outputs, chosen = super().forward(x)
+        return outputs, chosen + (x.dtype != torch.float32)
+
+
+def test_integers_that_rounding_flips_are_explained(plan, result):
+    x = np.full((4, 50), 0.5, np.float32)
+    x[0, 0] = 1 + 2.0**-12
+    batch = x, np.zeros(4, np.int32)
+    words = [
+        result("half", TorchNet(build(50, 3), plan(batch)), half="bfloat16").words
+        for build in (Chosen, Miscounted)
+    ]
+    assert words == ["explained: yes", "explained: no"]
+
+
 def test_nets_that_fail_in_half_are_undecided(plan, result):
     class Masked(t.Module):
         def forward(self, x: Any) -> Any:
@@ -186,6 +210,21 @@ def test_nets_that_fail_in_half_are_undecided(plan, result):
     one = result("half", TorchNet(Dense(Masked()), plan()), half="float16")
     assert one.verdict == "undecided"
     assert "overflow" in one.undecided
+
+
+class Listed(t.Linear):
+    """Returns something beside its output that is no tensor."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x), (row for row in x)
+
+
+def test_outputs_that_are_not_read_are_undecided(plan, result):
+    net = TorchNet(Listed(8, 3), plan())
+    for way in ("repeated", "alone", "restored", "half"):
+        one = result(way, net, half="bfloat16")
+        (stage,) = [stage for stage in one.stages if stage.verdict == "undecided"]
+        assert "logits 1 (generator)" in stage.undecided, way
 
 
 def test_a_way_leaves_the_module_as_it_was(plan, result):
@@ -204,3 +243,45 @@ def test_torch_compile_computes_the_same(plan, result):
     assert "--compile" in result("compiled", net).skipped
     one = result("compiled", net, compile=True)
     assert one.verdict == "ok", one.undecided
+
+
+class Reordered(t.Conv2d):
+    """Adds its numbers in another order after `compile`."""
+
+    is_compiled = False
+
+    def forward(self, x: Any) -> Any:
+        if not self.is_compiled:
+            return super().forward(x)
+        turned = t.functional.conv2d(x.flip(1), self.weight.flip(1), None, padding=1)
+        return turned.flip(3).flip(3) + self.bias[:, None, None]
+
+
+class Biased(t.Module):
+    """Has a bias before a BatchNorm: its gradient is only rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = Reordered(3, 8, 3, padding=1), t.BatchNorm2d(8)
+        self.head = t.Linear(8, 3)
+
+    def compile(self) -> None:
+        self.conv.is_compiled = True
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+
+def test_compiled_gradients_have_the_rounding_of_updates(batches, plan, result):
+    one = result("compiled", TorchNet(Biased(), plan(batches["images"])), compile=True)
+    assert one.verdict in ("ok", "rounding"), one
+
+
+class Noisy(t.Module):
+    def forward(self, x: Any) -> Any:
+        return x * torch.rand(()) if self.training else x
+
+
+def test_random_numbers_are_not_compared_compiled(plan, result):
+    one = result("compiled", TorchNet(Dense(Noisy()), plan()), compile=True)
+    assert one.skipped == "not exercised: the net draws random numbers in training"
