@@ -24,6 +24,7 @@ _LABELS = ("label", "labels", "target", "class", "y")
 _OPENED = "opened as torchvision's ImageFolder does: Image.open(path).convert('RGB')"
 _BYTES = "given the file's bytes, as MindSpore's ImageFolderDataset does"
 _BY_PATH = "a data set, whose samples are taken for the pictures in the order of their paths"
+_COLLATING = ("default_collate", "default_convert")  # torch's own
 MOST_ORDERED = 16  # so many samples show the order of a data set
 
 
@@ -72,10 +73,7 @@ def side_of(
             return Side(location, "", lambda picture: sample_of(made(picture.path)))
         value = made
     if hasattr(value, "dataset") and hasattr(value, "sampler"):  # torch's DataLoader
-        side = _of_dataset(value.dataset, location, pictures)
-        drawn = _drawn(value.sampler, seed)
-        known = [side.order[index] for index in drawn if index < len(side.order)]
-        return dataclasses.replace(side, order=known)
+        return _of_loader(value, location, pictures, flag, seed)
     if hasattr(value, "create_tuple_iterator"):
         return _of_pipeline(value, location, pictures, flag)
     steps = _mindspore_steps(value)
@@ -127,12 +125,36 @@ def _opened(picture: Picture) -> Any:
         return image.convert("RGB")
 
 
-def _drawn(sampler: Any, seed: int) -> list[int]:
-    """Return the first indices that a torch sampler draws after `torch.manual_seed(seed)`."""
+def _of_loader(
+    loader: Any,
+    location: str,
+    pictures: Sequence[Picture],
+    flag: str,
+    seed: int,
+) -> Side:
+    """Return the side of a torch DataLoader: its data set, in its order."""
+    if any(base.__name__ == "IterableDataset" for base in type(loader.dataset).__mro__):
+        raise ValueError(
+            f"{flag}: {location} loads an IterableDataset, whose samples are of no known picture; "
+            "give its transforms instead"
+        )
+    side = _of_dataset(loader.dataset, location, pictures)
+    known = [side.order[index] for index in _drawn(loader, seed) if index < len(side.order)]
+    collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
+    note = side.note
+    if collate not in _COLLATING:
+        note += f"; its collate_fn, {collate}, is not compared"
+    return dataclasses.replace(side, order=known, note=note)
+
+
+def _drawn(loader: Any, seed: int) -> list[int]:
+    """Return the first indices that a loader draws after `torch.manual_seed(seed)`."""
     import sys
 
     sys.modules["torch"].manual_seed(seed)
-    return [int(index) for index in itertools.islice(iter(sampler), MOST_ORDERED)]
+    is_own = loader.batch_size is None and loader.batch_sampler is not None
+    drawn = itertools.chain.from_iterable(loader.batch_sampler) if is_own else loader.sampler
+    return [int(index) for index in itertools.islice(drawn, MOST_ORDERED)]
 
 
 def _of_dataset(

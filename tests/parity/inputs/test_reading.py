@@ -1,0 +1,55 @@
+"""What PyTorch's and MindSpore's loaders, data sets and modules are as a side."""
+
+import numpy as np
+import pytest
+
+from resnet_fn.parity.inputs.reading import side_of
+
+
+@pytest.fixture
+def side(twelve):
+    """side(value): the side that reads the twelve pictures with this value."""
+    return lambda value, pictures=twelve: side_of(value, "side.py:f", "--net", "", pictures, 0)
+
+
+@pytest.fixture
+def dataset(torch):
+    """dataset(count): a Dataset, whose sample i is full of i."""
+
+    class Numbers(torch.utils.data.Dataset):
+        def __init__(self, count):
+            self.count = count
+
+        def __len__(self):
+            return self.count
+
+        def __getitem__(self, index):
+            return np.full((3, 4, 4), index)
+
+    return Numbers
+
+
+def together(samples):
+    return np.stack(samples)
+
+
+def test_a_loaders_own_collate_fn_is_noted(side, dataset, torch):
+    loader = torch.utils.data.DataLoader
+    assert "collate_fn" not in side(loader(dataset(12))).note
+    note = side(loader(dataset(12), collate_fn=together)).note
+    assert note.endswith("; its collate_fn, together, is not compared")
+
+
+def test_a_loaders_own_batch_sampler_gives_the_order(side, dataset, torch, twelve):
+    batches = [[3, 1], [0]]
+    read = side(torch.utils.data.DataLoader(dataset(12), batch_sampler=batches))
+    assert read.order == [twelve[index].name for index in (3, 1, 0)]
+
+
+def test_a_loader_of_a_stream_is_an_error_in_one_line(side, torch, raises_line):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([np.zeros((3, 4, 4))])
+
+    with raises_line("--net", "side.py:f", "IterableDataset", "give its transforms"):
+        side(torch.utils.data.DataLoader(Stream()))
