@@ -81,7 +81,7 @@ def side_of(
         return Side(location, _BYTES, lambda picture: sample_of(_run(steps, picture)))
     is_indexed = hasattr(value, "__getitem__") and hasattr(value, "__len__")
     if is_indexed and not isinstance(value, list | tuple | dict | str | np.ndarray):
-        return _of_dataset(value, location, pictures)
+        return _of_dataset(value, location, pictures, flag)
     if callable(value):
         return Side(location, _OPENED, lambda picture: sample_of(value(_opened(picture))))
     raise ValueError(f"{flag}: {location} is {kind_of(value)}; give {FORMS}")
@@ -138,7 +138,7 @@ def _of_loader(
             f"{flag}: {location} loads an IterableDataset, whose samples are of no known picture; "
             "give its transforms instead"
         )
-    side = _of_dataset(loader.dataset, location, pictures)
+    side = _of_dataset(loader.dataset, location, pictures, flag)
     known = [side.order[index] for index in _drawn(loader, seed) if index < len(side.order)]
     collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
     note = side.note
@@ -161,6 +161,7 @@ def _of_dataset(
     dataset: Any,
     location: str,
     pictures: Sequence[Picture],
+    flag: str,
 ) -> Side:
     """Return the side of a torch Dataset, whose `samples` or `imgs` name its files.
 
@@ -171,6 +172,9 @@ def _of_dataset(
         paths = [str(item[0] if isinstance(item, list | tuple) else item) for item in listed]
         note = "a data set, whose samples name their files"
     else:
+        if len(dataset) != len(pictures):
+            fix = "give a data set of these pictures, whose samples name their files in `samples`"
+            raise _other_count(location, flag, f"{len(dataset)}", pictures, fix)
         paths = [picture.path for picture in pictures]
         note = _BY_PATH
     places = {path: index for index, path in enumerate(paths)}
@@ -185,6 +189,20 @@ def _of_dataset(
     return Side(location, note, read, order, makes_samples=False, is_guessed=not listed)
 
 
+def _other_count(
+    location: str,
+    flag: str,
+    count: str,
+    pictures: Sequence[Picture],
+    fix: str,
+) -> ValueError:
+    """Return the error that samples cannot be taken for the pictures in their order."""
+    return ValueError(
+        f"{flag}: {location} has {count} samples for {len(pictures)} pictures; {fix}, or raise "
+        "--pictures"
+    )
+
+
 def _of_pipeline(
     dataset: Any,
     location: str,
@@ -196,10 +214,8 @@ def _of_pipeline(
     samples = [sample_of(row) for row in itertools.islice(rows, len(pictures) + 1)]
     if len(samples) != len(pictures):
         count = f"{len(samples)}{' or more' * (len(samples) > len(pictures))}"
-        raise ValueError(
-            f"{flag}: {location} has {count} samples for {len(pictures)} pictures; give a data set "
-            "without batch, repeat and filter, or raise --pictures"
-        )
+        fix = "give a data set without batch, repeat and filter"
+        raise _other_count(location, flag, count, pictures, fix)
     by_path = {picture.path: sample for picture, sample in zip(pictures, samples, strict=True)}
     order = [picture.name for picture in pictures]
 

@@ -53,3 +53,11 @@ def test_a_loader_of_a_stream_is_an_error_in_one_line(side, torch, raises_line):
 
     with raises_line("--net", "side.py:f", "IterableDataset", "give its transforms"):
         side(torch.utils.data.DataLoader(Stream()))
+
+
+def test_a_data_set_without_file_names_has_as_many_samples_as_pictures(
+    side, dataset, twelve, raises_line
+):
+    with raises_line("--net", "side.py:f", "12 samples for 5 pictures", "raise --pictures"):
+        side(dataset(12), twelve[:5])
+    assert side(dataset(12)).read(twelve[3]).image.max() == 3
