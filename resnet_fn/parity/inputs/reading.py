@@ -80,7 +80,12 @@ def side_of(
     if steps:
         return Side(location, _BYTES, lambda picture: sample_of(_run(steps, picture)))
     is_indexed = hasattr(value, "__getitem__") and hasattr(value, "__len__")
-    if is_indexed and not isinstance(value, list | tuple | dict | str | np.ndarray):
+    is_module = hasattr(value, "forward") and callable(value)  # as nn.Sequential of transforms
+    if (
+        is_indexed
+        and not is_module
+        and not isinstance(value, list | tuple | dict | str | np.ndarray)
+    ):
         return _of_dataset(value, location, pictures, flag)
     if callable(value):
         return Side(location, _OPENED, lambda picture: sample_of(value(_opened(picture))))

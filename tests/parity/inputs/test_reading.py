@@ -61,3 +61,15 @@ def test_a_data_set_without_file_names_has_as_many_samples_as_pictures(
     with raises_line("--net", "side.py:f", "12 samples for 5 pictures", "raise --pictures"):
         side(dataset(12), twelve[:5])
     assert side(dataset(12)).read(twelve[3]).image.max() == 3
+
+
+def test_a_module_is_a_transform(side, torch, twelve):
+    """nn.Sequential has the length and the index of a data set."""
+
+    class Tensor(torch.nn.Module):
+        def forward(self, image):
+            return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+    read = side(torch.nn.Sequential(Tensor(), torch.nn.Identity()))
+    assert read.makes_samples
+    assert read.read(twelve[0]).image.shape[0] == 3
