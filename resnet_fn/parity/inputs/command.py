@@ -214,7 +214,7 @@ def _in_law(
     draws: int,
 ) -> Result:
     """Return the result for random sides, with the comparison of the augmentation in law."""
-    if all(random):
+    if all(random) or port.is_read_once or reference.is_read_once:
         folder = Path(scratch, "law")
         folder.mkdir()
         compared = law.compare_laws(port, reference, str(folder), draws)

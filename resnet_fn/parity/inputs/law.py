@@ -114,7 +114,7 @@ def compare_laws(
     """Draw many arrays of the ramp on both sides and compare the laws of what is measured.
 
     Args:
-        port, reference: both sides; both are random.
+        port, reference: both sides; both are random, or one is a data set that is read once.
         folder: an empty folder for the pictures.
         draws: the number of draws of each side.
     """

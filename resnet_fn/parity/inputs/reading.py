@@ -48,6 +48,7 @@ class Side:
     makes_samples: bool = True  # False for a data set, which has only its own pictures
     # whether its samples are only taken for the pictures in the order of their paths
     is_guessed: bool = False
+    is_read_once: bool = False  # its samples are of one pass, so that draws are not seen to vary
 
 
 def side_of(
@@ -227,7 +228,15 @@ def _of_pipeline(
     def read(picture: Picture) -> Sample:
         return by_path[picture.path]
 
-    return Side(location, _BY_PATH, read, order, makes_samples=False, is_guessed=True)
+    return Side(
+        location,
+        _BY_PATH,
+        read,
+        order,
+        makes_samples=False,
+        is_guessed=True,
+        is_read_once=True,
+    )
 
 
 def _mindspore_steps(value: Any) -> list[Any]:

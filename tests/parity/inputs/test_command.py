@@ -137,6 +137,22 @@ def test_one_random_side_differs(capsys):
     assert "random in the port, the same in each draw of the reference" in capsys.readouterr().out
 
 
+def test_a_random_side_and_a_data_set_that_is_read_once_are_undecided(capsys):
+    """Whether the data set of MindSpore is random, one pass does not show."""
+    Path("sets.py").write_text(
+        "import mindspore.dataset as ds\nimport mindspore.dataset.vision as vision\n"
+        "def port(root):\n"
+        "    steps = [vision.Resize((32, 32)), vision.RandomHorizontalFlip(), vision.ToTensor()]\n"
+        "    return ds.ImageFolderDataset(root, decode=True, shuffle=False).map(steps, 'image')\n"
+    )
+    make_pictures("photos")
+    for path in [*Path("photos").rglob("*.gif"), *Path("photos").rglob("bits16.png")]:
+        path.unlink()
+    np.random.seed(0)
+    assert inputs(["--reference", "side.py:flipped", "--net", "sets.py:port", "photos"]) == 3
+    assert "a data set reads its own pictures only; give its" in capsys.readouterr().out
+
+
 def test_labels_of_a_folder_are_compared(capsys):
     Path("labels.py").write_text(
         SIDE + "\nimport pathlib\ndef label(path):\n"
