@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from resnet_fn.parity.inputs.pictures import pictures_in
 from resnet_fn.parity.inputs.reading import side_of
 
 
@@ -73,3 +75,15 @@ def test_a_module_is_a_transform(side, torch, twelve):
     read = side(torch.nn.Sequential(Tensor(), torch.nn.Identity()))
     assert read.makes_samples
     assert read.read(twelve[0]).image.shape[0] == 3
+
+
+@pytest.mark.parametrize(("count", "most"), [(9, 5), (20, 5), (5, 5), (3, 5), (9, 1)])
+def test_pictures_of_a_folder_are_spread_evenly(tmp_path, count, most):
+    for number in range(count):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number:02}.png")
+    Image.new("L", (8, 8)).save(tmp_path / "00.png")  # the first of its kind
+    pictures, found = pictures_in(str(tmp_path), most)
+    numbers = [int(picture.name.partition(".")[0]) for picture in pictures]
+    assert (len(numbers), found) == (min(count, most), count)
+    assert numbers[-1] == (count - 1 if most > 1 else 0)
+    assert max(np.diff(numbers), default=0) <= count / max(most - 1, 1) + 1
