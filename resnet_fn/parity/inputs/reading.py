@@ -48,6 +48,7 @@ class Side:
     makes_samples: bool = True  # False for a data set, which has only its own pictures
     # whether its samples are only taken for the pictures in the order of their paths
     is_guessed: bool = False
+    is_seeded: bool = False  # whether its order follows from the seed, as a DataLoader's
     is_read_once: bool = False  # its samples are of one pass, so that draws are not seen to vary
 
 
@@ -150,7 +151,7 @@ def _of_loader(
     note = side.note
     if collate not in _COLLATING:
         note += f"; its collate_fn, {collate}, is not compared"
-    return dataclasses.replace(side, order=known, note=note)
+    return dataclasses.replace(side, order=known, note=note, is_seeded=True)
 
 
 def _drawn(loader: Any, seed: int) -> list[int]:
