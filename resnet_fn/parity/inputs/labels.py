@@ -71,12 +71,7 @@ def compare_labels(
     }
     if not pairs:
         return LabelResult(0, UNDECIDED, "no picture has a label on both sides")
-    kinds = {(of_port.dtype, of_reference.dtype) for of_port, of_reference in arrays.values()}
-    notes = [
-        f"labels: {port_dtype} in the port, {reference_dtype} in the reference"
-        for port_dtype, reference_dtype in kinds
-        if port_dtype != reference_dtype
-    ]
+    notes = _other_types(arrays)
     port_label, reference_label = next(iter(pairs.values()))
     differences = []
     if port_label.form != reference_label.form:
@@ -112,6 +107,15 @@ def compare_labels(
         wrong[0] if wrong else "",
         notes,
     )
+
+
+def _other_types(arrays: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
+    kinds = {(of_port.dtype, of_reference.dtype) for of_port, of_reference in arrays.values()}
+    return [
+        f"labels: {port_dtype} in the port, {reference_dtype} in the reference"
+        for port_dtype, reference_dtype in kinds
+        if port_dtype != reference_dtype
+    ]
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:

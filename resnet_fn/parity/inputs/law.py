@@ -27,7 +27,7 @@ _OUTSIDE = 30  # so many draws outside of the other's range have this chance, 2^
 _NO_SPREAD = 2e-3  # a quantity that varies less is constant
 _QUARTER_LEVEL = 1e-3  # of white less black: values that are no further apart are rounding
 _LEAD = 0.25  # of the largest slope: the channel that shows an axis is ahead by so much
-_NO_GAIN = 1e-9  # white less black, if black and white are not told apart
+_NO_GAIN = 1e-9  # white less black of a side that gives both the same values
 _TRIED = 12  # so many pictures are drawn four times, to see whether a side is random
 _FEWEST = 50  # draws below which nothing is decided
 
@@ -284,7 +284,7 @@ def _compare_solid(
 ) -> LawResult | None:
     """Compare the values of a picture of one colour, and report the channel that differs most."""
     values = reference[name]
-    if port.shape != values.shape:  # the shapes differ, which their stage says
+    if port.shape != values.shape:  # the stage of shapes differs
         return None
     slack = _QUARTER_LEVEL * float(np.abs(_gain(reference)).max())
     apart = [_distance(a, b, slack) for a, b in zip(port.T, values.T, strict=True)]

@@ -161,7 +161,7 @@ def test_one_random_side_differs(capsys):
     assert "random in the port, the same in each draw of the reference" in capsys.readouterr().out
 
 
-def test_a_random_side_and_a_data_set_that_is_read_once_are_undecided(capsys):
+def test_random_and_a_data_set_read_once(capsys):
     """Whether the data set of MindSpore is random, one pass does not show."""
     Path("sets.py").write_text(
         "import mindspore.dataset as ds\nimport mindspore.dataset.vision as vision\n"

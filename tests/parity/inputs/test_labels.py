@@ -61,7 +61,7 @@ def test_smoothed_labels_are_named():
     assert "one-hot of 4 classes with label smoothing in the port" in result.words
 
 
-def test_another_amount_of_smoothing_is_told_in_numbers():
+def test_another_amount_of_smoothing_is_told():
     def smoothed(amount):
         return labels(BY_LETTERS, lambda index: one_hot(index, amount))
 

@@ -106,7 +106,7 @@ def test_other_values_and_orders_of_channels_differ(law, port, reference, names)
     assert {name for name, one in by_name(result).items() if one.verdict == DIFFERS} >= names
 
 
-def test_values_and_orders_of_channels_differ_beside_jitter(law):
+def test_values_and_channels_differ_beside_jitter(law):
     port = Prepared(1, lambda pixels: normalised(pixels)[::-1], jitter=0.2)
     result = by_name(law(port, Prepared(2, np.asarray, jitter=0.2), 200))
     differing = {name for name, one in result.items() if one.verdict == DIFFERS}

@@ -42,13 +42,13 @@ def test_a_loaders_own_collate_fn_is_noted(side, dataset, torch):
     assert note.endswith("; its collate_fn, together, is not compared")
 
 
-def test_a_loaders_own_batch_sampler_gives_the_order(side, dataset, torch, twelve):
+def test_a_loaders_batch_sampler_gives_the_order(side, dataset, torch, twelve):
     batches = [[3, 1], [0]]
     read = side(torch.utils.data.DataLoader(dataset(12), batch_sampler=batches))
     assert read.order == [twelve[index].name for index in (3, 1, 0)]
 
 
-def test_a_loader_of_a_stream_is_an_error_in_one_line(side, torch, raises_line):
+def test_a_loader_of_a_stream_is_an_error(side, torch, raises_line):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
             return iter([np.zeros((3, 4, 4))])
@@ -57,9 +57,7 @@ def test_a_loader_of_a_stream_is_an_error_in_one_line(side, torch, raises_line):
         side(torch.utils.data.DataLoader(Stream()))
 
 
-def test_a_data_set_without_file_names_has_as_many_samples_as_pictures(
-    side, dataset, twelve, raises_line
-):
+def test_as_many_samples_as_pictures_are_needed(side, dataset, twelve, raises_line):
     with raises_line("--net", "side.py:f", "12 samples for 5 pictures", "raise --pictures"):
         side(dataset(12), twelve[:5])
     assert side(dataset(12)).read(twelve[3]).image.max() == 3
