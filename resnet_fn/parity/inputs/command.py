@@ -42,7 +42,7 @@ FILE:FUNCTION is {FORMS}.
 exit codes: 0 both prepare the same, 1 a difference or an error, 2 wrong usage, 3 something is
 undecided and nothing differs
 """
-_PICTURES = 64
+_DEFAULTS = {"pictures": 64, "draws": law.DRAWS, "seed": 0}
 _DUMP = "unsupported_image.*"  # MindSpore writes what it cannot decode into the working directory
 
 
@@ -80,13 +80,13 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     own = "this package's evaluation with this recipe, instead of --net or --reference"
     group.add_argument("--recipe", metavar="NAME", help=own)
     counts = {
-        "pictures": (_PICTURES, "the most pictures of FOLDER that are read"),
-        "draws": (law.DRAWS, "draws of random augmentation"),
-        "seed": (0, "seed of a data loader's order"),
+        "pictures": "the most pictures of FOLDER that are read",
+        "draws": "draws of random augmentation",
+        "seed": "seed of a data loader's order",
     }
-    for name, (default, meaning) in counts.items():
-        text = f"{meaning}; default {default}"
-        group.add_argument(f"--{name}", type=int, metavar="N", default=default, help=text)
+    for name, meaning in counts.items():
+        text = f"{meaning}; default {_DEFAULTS[name]}"
+        group.add_argument(f"--{name}", type=int, metavar="N", help=text)
     strict = "exit 1 also if settings differ that the pictures do not show"
     group.add_argument("--strict", action="store_true", help=strict)
     written = parser.add_argument_group("what is written")
@@ -94,6 +94,10 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     page = "write inputs.html into this folder"
     written.add_argument("--report", metavar="DIR", type=folder_to_write, help=page)
     parsed = parser.parse(arguments)
+    parsed.given = [name for name in counts if getattr(parsed, name) is not None]
+    for name, default in _DEFAULTS.items():
+        if name not in parsed.given:
+            setattr(parsed, name, default)
     sides = [parsed.reference, parsed.net, parsed.recipe]
     several = parsed.reference and parsed.net and parsed.recipe
     cli.raise_usage_errors(
@@ -103,6 +107,10 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
             "--recipe",
         ),
         (several, "--recipe: both sides are given; leave out --recipe, --net or --reference"),
+        (
+            "pictures" in parsed.given and not parsed.folder,
+            "--pictures: this is the number of FOLDER's pictures; give FOLDER, or leave it out",
+        ),
         (parsed.pictures < 1, f"--pictures: {parsed.pictures} is too small; give 1 or more"),
         (parsed.draws < 2, f"--draws: {parsed.draws} is too small; give 2 or more"),
         (
@@ -183,6 +191,10 @@ def _compared(
     notes = [
         f"{each_side.place}: {each_side.note}" for each_side in (port, reference) if each_side.note
     ]
+    if "draws" in parsed.given and not any(random):
+        notes.append("--draws: no effect, because no side is random")
+    if "seed" in parsed.given and not (port.is_seeded or reference.is_seeded):
+        notes.append("--seed: no effect, because no side is a data loader of PyTorch")
     result = Result(verdict, port.place, reference.place, "", notes=notes)
     if any(random):
         return _in_law(result, port, reference, random, scratch, parsed.draws)
@@ -214,7 +226,7 @@ def _in_law(
     draws: int,
 ) -> Result:
     """Return the result for random sides, with the comparison of the augmentation in law."""
-    if all(random):
+    if all(random) or port.is_read_once or reference.is_read_once:
         folder = Path(scratch, "law")
         folder.mkdir()
         compared = law.compare_laws(port, reference, str(folder), draws)

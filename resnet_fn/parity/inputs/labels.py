@@ -10,6 +10,8 @@ import numpy as np
 from resnet_fn.config.wording import first_few
 from resnet_fn.parity.trace.difference import DIFFERS, OK, UNDECIDED
 
+_NARROW = 1e-3  # entries of one-hot labels that are so close differ by their type alone
+
 
 @dataclasses.dataclass(frozen=True)
 class LabelResult:
@@ -69,12 +71,7 @@ def compare_labels(
     }
     if not pairs:
         return LabelResult(0, UNDECIDED, "no picture has a label on both sides")
-    kinds = {(of_port.dtype, of_reference.dtype) for of_port, of_reference in arrays.values()}
-    notes = [
-        f"labels: {port_dtype} in the port, {reference_dtype} in the reference"
-        for port_dtype, reference_dtype in kinds
-        if port_dtype != reference_dtype
-    ]
+    notes = _other_types(arrays)
     port_label, reference_label = next(iter(pairs.values()))
     differences = []
     if port_label.form != reference_label.form:
@@ -99,6 +96,9 @@ def compare_labels(
     wrong = [name for name, (of_port, of_reference) in indices.items() if of_port != of_reference]
     if wrong:
         differences.append(_mistake(indices))
+    elif not differences:
+        wrong, message = _other_smoothing(arrays)
+        differences += [message] if wrong else []
     verdict = DIFFERS if differences else OK
     return LabelResult(
         len(pairs),
@@ -109,6 +109,15 @@ def compare_labels(
     )
 
 
+def _other_types(arrays: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
+    kinds = {(of_port.dtype, of_reference.dtype) for of_port, of_reference in arrays.values()}
+    return [
+        f"labels: {port_dtype} in the port, {reference_dtype} in the reference"
+        for port_dtype, reference_dtype in kinds
+        if port_dtype != reference_dtype
+    ]
+
+
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and bool(
         np.allclose(
@@ -117,6 +126,27 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
             rtol=1e-5,
             atol=1e-7,
         )
+    )
+
+
+def _other_smoothing(
+    arrays: Mapping[str, tuple[np.ndarray, np.ndarray]],
+) -> tuple[list[str], str]:
+    """Return which labels of the same classes have other entries, and the first of these."""
+    apart = {
+        name: np.abs(np.float64(of_port).ravel() - np.float64(of_reference).ravel())
+        for name, (of_port, of_reference) in arrays.items()
+        if of_port.size == of_reference.size
+    }
+    wrong = [name for name, distances in apart.items() if distances.max() > _NARROW]
+    if not wrong:
+        return [], ""
+    first = wrong[0]
+    entry = int(apart[first].argmax())
+    values = [f"{side.ravel()[entry]:.4g}" for side in arrays[first]]
+    return wrong, (
+        f"amount of smoothing: entry {entry} of {first} is {values[0]} in the port, "
+        f"{values[1]} in the reference"
     )
 
 

@@ -103,11 +103,11 @@ def pictures_in(folder: str, most: int) -> tuple[list[Picture], int]:
         first = next((header for header in headers if feature in header.features), None)
         if first is not None:
             chosen[first.path] = first
-    step = max(1, len(paths) // most)
-    for path in paths[::step]:
-        if len(chosen) >= most:
-            break
-        chosen.setdefault(path, described(path))
+    others = [path for path in paths if path not in chosen]
+    count = min(len(others), max(0, most - len(chosen)))
+    for index in np.linspace(0, len(others) - 1, count).round().astype(int):
+        path = others[index]
+        chosen[path] = described(path)
     return sorted(chosen.values(), key=lambda picture: picture.path), len(paths)
 
 

@@ -24,6 +24,7 @@ _LABELS = ("label", "labels", "target", "class", "y")
 _OPENED = "opened as torchvision's ImageFolder does: Image.open(path).convert('RGB')"
 _BYTES = "given the file's bytes, as MindSpore's ImageFolderDataset does"
 _BY_PATH = "a data set, whose samples are taken for the pictures in the order of their paths"
+_COLLATING = ("default_collate", "default_convert")  # torch's own
 MOST_ORDERED = 16  # so many samples show the order of a data set
 
 
@@ -47,6 +48,8 @@ class Side:
     makes_samples: bool = True  # False for a data set, which has only its own pictures
     # whether its samples are only taken for the pictures in the order of their paths
     is_guessed: bool = False
+    is_seeded: bool = False  # whether its order follows from the seed, as a DataLoader's
+    is_read_once: bool = False  # its samples are of one pass, so that draws are not seen to vary
 
 
 def side_of(
@@ -72,18 +75,20 @@ def side_of(
             return Side(location, "", lambda picture: sample_of(made(picture.path)))
         value = made
     if hasattr(value, "dataset") and hasattr(value, "sampler"):  # torch's DataLoader
-        side = _of_dataset(value.dataset, location, pictures)
-        drawn = _drawn(value.sampler, seed)
-        known = [side.order[index] for index in drawn if index < len(side.order)]
-        return dataclasses.replace(side, order=known)
+        return _of_loader(value, location, pictures, flag, seed)
     if hasattr(value, "create_tuple_iterator"):
         return _of_pipeline(value, location, pictures, flag)
     steps = _mindspore_steps(value)
     if steps:
         return Side(location, _BYTES, lambda picture: sample_of(_run(steps, picture)))
     is_indexed = hasattr(value, "__getitem__") and hasattr(value, "__len__")
-    if is_indexed and not isinstance(value, list | tuple | dict | str | np.ndarray):
-        return _of_dataset(value, location, pictures)
+    is_module = hasattr(value, "forward") and callable(value)  # as nn.Sequential of transforms
+    if (
+        is_indexed
+        and not is_module
+        and not isinstance(value, list | tuple | dict | str | np.ndarray)
+    ):
+        return _of_dataset(value, location, pictures, flag)
     if callable(value):
         return Side(location, _OPENED, lambda picture: sample_of(value(_opened(picture))))
     raise ValueError(f"{flag}: {location} is {kind_of(value)}; give {FORMS}")
@@ -127,18 +132,43 @@ def _opened(picture: Picture) -> Any:
         return image.convert("RGB")
 
 
-def _drawn(sampler: Any, seed: int) -> list[int]:
-    """Return the first indices that a torch sampler draws after `torch.manual_seed(seed)`."""
+def _of_loader(
+    loader: Any,
+    location: str,
+    pictures: Sequence[Picture],
+    flag: str,
+    seed: int,
+) -> Side:
+    """Return the side of a torch DataLoader: its data set, in its order."""
+    if any(base.__name__ == "IterableDataset" for base in type(loader.dataset).__mro__):
+        raise ValueError(
+            f"{flag}: {location} loads an IterableDataset, whose samples are of no known picture; "
+            "give its transforms instead"
+        )
+    side = _of_dataset(loader.dataset, location, pictures, flag)
+    known = [side.order[index] for index in _drawn(loader, seed) if index < len(side.order)]
+    collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
+    note = side.note
+    if collate not in _COLLATING:
+        note += f"; its collate_fn, {collate}, is not compared"
+    return dataclasses.replace(side, order=known, note=note, is_seeded=True)
+
+
+def _drawn(loader: Any, seed: int) -> list[int]:
+    """Return the first indices that a loader draws after `torch.manual_seed(seed)`."""
     import sys
 
     sys.modules["torch"].manual_seed(seed)
-    return [int(index) for index in itertools.islice(iter(sampler), MOST_ORDERED)]
+    is_own = loader.batch_size is None and loader.batch_sampler is not None
+    drawn = itertools.chain.from_iterable(loader.batch_sampler) if is_own else loader.sampler
+    return [int(index) for index in itertools.islice(drawn, MOST_ORDERED)]
 
 
 def _of_dataset(
     dataset: Any,
     location: str,
     pictures: Sequence[Picture],
+    flag: str,
 ) -> Side:
     """Return the side of a torch Dataset, whose `samples` or `imgs` name its files.
 
@@ -149,6 +179,9 @@ def _of_dataset(
         paths = [str(item[0] if isinstance(item, list | tuple) else item) for item in listed]
         note = "a data set, whose samples name their files"
     else:
+        if len(dataset) != len(pictures):
+            fix = "give a data set of these pictures, whose samples name their files in `samples`"
+            raise _other_count(location, flag, f"{len(dataset)}", pictures, fix)
         paths = [picture.path for picture in pictures]
         note = _BY_PATH
     places = {path: index for index, path in enumerate(paths)}
@@ -163,6 +196,20 @@ def _of_dataset(
     return Side(location, note, read, order, makes_samples=False, is_guessed=not listed)
 
 
+def _other_count(
+    location: str,
+    flag: str,
+    count: str,
+    pictures: Sequence[Picture],
+    fix: str,
+) -> ValueError:
+    """Return the error that samples cannot be taken for the pictures in their order."""
+    return ValueError(
+        f"{flag}: {location} has {count} samples for {len(pictures)} pictures; {fix}, or raise "
+        "--pictures"
+    )
+
+
 def _of_pipeline(
     dataset: Any,
     location: str,
@@ -174,17 +221,23 @@ def _of_pipeline(
     samples = [sample_of(row) for row in itertools.islice(rows, len(pictures) + 1)]
     if len(samples) != len(pictures):
         count = f"{len(samples)}{' or more' * (len(samples) > len(pictures))}"
-        raise ValueError(
-            f"{flag}: {location} has {count} samples for {len(pictures)} pictures; give a data set "
-            "without batch, repeat and filter, or raise --pictures"
-        )
+        fix = "give a data set without batch, repeat and filter"
+        raise _other_count(location, flag, count, pictures, fix)
     by_path = {picture.path: sample for picture, sample in zip(pictures, samples, strict=True)}
     order = [picture.name for picture in pictures]
 
     def read(picture: Picture) -> Sample:
         return by_path[picture.path]
 
-    return Side(location, _BY_PATH, read, order, makes_samples=False, is_guessed=True)
+    return Side(
+        location,
+        _BY_PATH,
+        read,
+        order,
+        makes_samples=False,
+        is_guessed=True,
+        is_read_once=True,
+    )
 
 
 def _mindspore_steps(value: Any) -> list[Any]:

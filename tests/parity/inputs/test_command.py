@@ -131,10 +131,50 @@ def test_random_sides_are_compared_in_law(capsys):
     assert "pixels: random, so they are compared in law alone" in printed
 
 
+def test_options_without_effect_are_told(capsys):
+    make_pictures("photos")
+    assert run("read", "photos", "--draws", "100", "--seed", "1", "--pictures", "20") == 0
+    printed = capsys.readouterr().out
+    assert "--draws: no effect, because no side is random" in printed
+    assert "--seed: no effect, because no side is a data loader of PyTorch" in printed
+    assert run("read") == 0
+    assert "no effect" not in capsys.readouterr().out
+
+
+def test_the_seed_of_a_loader_has_an_effect(torch, capsys):
+    Path("loader.py").write_text(
+        SIDE + "\nimport torch\nfrom pathlib import Path\n"
+        "class Files(torch.utils.data.Dataset):\n"
+        "    def __init__(self, root):\n"
+        "        self.samples = sorted(str(path) for path in Path(root).rglob('*.*'))\n"
+        "    def __len__(self):\n        return len(self.samples)\n"
+        "    def __getitem__(self, index):\n        return pixels(self.samples[index])\n"
+        "def load(root):\n    return torch.utils.data.DataLoader(Files(root), shuffle=True)\n"
+    )
+    assert inputs(["--reference", "side.py:read", "--net", "loader.py:load", "--seed", "1"]) == 0
+    assert "no effect" not in capsys.readouterr().out
+
+
 def test_one_random_side_differs(capsys):
     np.random.seed(0)
     assert run("flipped") == 1
     assert "random in the port, the same in each draw of the reference" in capsys.readouterr().out
+
+
+def test_random_and_a_data_set_read_once(capsys):
+    """Whether the data set of MindSpore is random, one pass does not show."""
+    Path("sets.py").write_text(
+        "import mindspore.dataset as ds\nimport mindspore.dataset.vision as vision\n"
+        "def port(root):\n"
+        "    steps = [vision.Resize((32, 32)), vision.RandomHorizontalFlip(), vision.ToTensor()]\n"
+        "    return ds.ImageFolderDataset(root, decode=True, shuffle=False).map(steps, 'image')\n"
+    )
+    make_pictures("photos")
+    for path in [*Path("photos").rglob("*.gif"), *Path("photos").rglob("bits16.png")]:
+        path.unlink()
+    np.random.seed(0)
+    assert inputs(["--reference", "side.py:flipped", "--net", "sets.py:port", "photos"]) == 3
+    assert "a data set reads its own pictures only; give its" in capsys.readouterr().out
 
 
 def test_labels_of_a_folder_are_compared(capsys):
@@ -188,6 +228,10 @@ def test_functions_that_cannot_be_used_are_errors(port, parts, raises_line):
         (
             ["--net", "side.py:read", "--reference", "side.py:read", "--pictures", "0"],
             ("--pictures", "0", "give 1"),
+        ),
+        (
+            ["--net", "side.py:read", "--reference", "side.py:read", "--pictures", "3"],
+            ("--pictures", "FOLDER's", "give FOLDER"),
         ),
     ],
 )

@@ -168,6 +168,32 @@ def test_data_sets_are_compared_with_labels_and_order(torchvision, twelve, tmp_p
     )
 
 
+@pytest.mark.parametrize("in_pillow", [False, True])
+def test_training_transforms_agree_but_without_normalize(torchvision, vision, tmp_path, in_pillow):
+    transforms = torchvision.transforms
+    steps = [transforms.RandomResizedCrop(32, (0.25, 1.0)), transforms.RandomHorizontalFlip()]
+    steps += [transforms.ColorJitter(0.4, 0.4, 0.4), transforms.ToTensor()]
+    steps += [transforms.Normalize(MEAN, DEVIATION)]
+    steps += [transforms.RandomErasing()] if in_pillow else []
+    if in_pillow:
+        begin = [vision.Decode(to_pil=True), vision.RandomResizedCrop(32, (0.25, 1.0))]
+        end = [vision.ToTensor(), vision.Normalize(MEAN, DEVIATION, is_hwc=False)]
+        end += [vision.RandomErasing()]
+    else:
+        begin = [vision.RandomCropDecodeResize(32, (0.25, 1.0))]
+        end = [vision.Normalize(*OF_BYTES), vision.HWC2CHW()]
+    begin += [vision.RandomHorizontalFlip(), vision.RandomColorAdjust(0.4, 0.4, 0.4)]
+    without = [step for step in end if not isinstance(step, vision.Normalize)]
+    reference = side_of(transforms.Compose(steps), "side.py:f", "--net", "", (), 0)
+    laws = [
+        compare_laws(side_of(port, "side.py:f", "--net", "", (), 0), reference, str(tmp_path), 250)
+        for port in (begin + end, begin + without)
+    ]
+    assert laws[0].verdict == OK, laws[0].results
+    differing = {one.name for one in laws[1].results if one.verdict == DIFFERS}
+    assert {"black", "white"} <= differing
+
+
 @pytest.mark.parametrize("seeded", [False, True])
 def test_random_crops_and_flips_are_compared_in_law(torchvision, vision, tmp_path, seeded):
     """After set_seed, as most training scripts call it, MindSpore's eager transforms repeat a draw."""

@@ -61,6 +61,21 @@ def test_smoothed_labels_are_named():
     assert "one-hot of 4 classes with label smoothing in the port" in result.words
 
 
+def test_another_amount_of_smoothing_is_told():
+    def smoothed(amount):
+        return labels(BY_LETTERS, lambda index: one_hot(index, amount))
+
+    result = compare_labels(smoothed(0.1), smoothed(0.3))
+    assert result.verdict == DIFFERS
+    assert result.first == "10/0.png"
+    assert result.words == (
+        "amount of smoothing: entry 0 of 10/0.png is 0.925 in the port, 0.775 in the reference"
+    )
+    half = {name: label.astype(np.float16) for name, label in smoothed(0.1).items()}
+    assert compare_labels(half, smoothed(0.1)).verdict == OK
+    assert compare_labels(smoothed(0.1), smoothed(0.1)).verdict == OK
+
+
 def test_labels_of_several_classes_are_compared_by_value():
     several = labels(BY_LETTERS, lambda index: np.array([1.0, 1.0, 0.0, float(index)]))
     other = labels(BY_LETTERS, lambda index: np.array([1.0, 1.0, 0.0, 0.0]))
