@@ -311,14 +311,16 @@ class RunFolder:
                 left.unlink()
         path = self.path / "recipe.toml"
         written = self.config().get("recipe_file")
+        new = sha256(recipe_file.encode("utf-8", "surrogateescape"))
+        present = sha256_of_file(path) if path.exists() else ""
         change = ""
-        if path.exists() and written is None and self.updates():
-            change = "may have been changed"
-        elif path.exists() and written is not None and sha256_of_file(path) != written:
+        if present and present != new and written is None and self.updates():
+            change = "may have been changed (delete it to have it written again)"
+        elif present and written is not None and present != written:
             change = "has been changed since the run wrote it"
         else:
             replace_text(path, recipe_file, "surrogateescape")
-            written = sha256(recipe_file.encode("utf-8", "surrogateescape"))
+            written = new
         config["recipe_file"] = written
         # config.json is written last: if it exists, recipe.toml does too.
         replace_json(self.path / "config.json", config)
@@ -426,10 +428,12 @@ def earlier_run(weights: str | Path, recipe: Recipe) -> "EarlierRun | None":
 
     if not weights or not Path(weights).is_dir():
         return None
-    before = settings_of(str(weights))["recipe"]
+    folder = locate(Path(weights))[0]
+    # without an error for a damaged config.json: the checkpoint has the recipe, too
+    before = (RunFolder(folder).config() or find_checkpoint(Path(weights)).state)["recipe"]
     settings_before = (before.get("split_seed", 0), before.get("group_by", ""))
     is_same_split = settings_before == (recipe.split_seed, recipe.group_by)
-    return EarlierRun(locate(Path(weights))[0], is_same_split)
+    return EarlierRun(folder, is_same_split)
 
 
 def settings_of(path: str) -> dict[str, Any]:

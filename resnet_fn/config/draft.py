@@ -75,8 +75,8 @@ class Draft(NamedTuple):
     # Pairs (setting, error text) for invalid settings, and for broken rules that changed nothing.
     faults: tuple[tuple[str, str], ...] = ()
     resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
-    # Settings of a recipe, or of a file that the user's file extends, that were chosen when it was
-    # made. An optimizer's own defaults do not replace them.
+    # Settings of a recipe that the user chose when it was made. An optimizer's own defaults do not
+    # replace them.
     chosen_earlier: tuple[str, ...] = ()
 
     @property

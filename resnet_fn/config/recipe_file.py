@@ -101,8 +101,7 @@ def _read_extended(
     # the extended file must be valid by itself
     draft = read_recipe_file(file, named, extended_by).complete()
     return draft._replace(
-        values={name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()},
-        chosen_earlier=(*draft.chosen_earlier, *draft.chosen),
+        values={name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
     )
 
 

@@ -105,12 +105,6 @@ def _trains_head(freeze: str, train_only: str) -> bool:
     )
 
 
-def _trains_blocks(train_only: str) -> bool:
-    """Return whether a weight before the last layer may be trained."""
-    names = [name.strip() for name in train_only.split(",")]
-    return not train_only or any(name.partition(".")[0] != "fc" for name in names)
-
-
 def _rule_of_optimizers(setting: str, text: str = "") -> Rule:
     """Return the rule of a setting that only some optimizers read."""
     return Rule(
@@ -295,12 +289,6 @@ RULES = (
         _trains_head,
         "needs a last layer that is trained; leave it out, or train fc (--freeze, --train-only)",
     ),
-    Rule(
-        "layer_decay",
-        _trains_blocks,
-        "needs a trained part before the last layer; leave it out, or train more (--train-only)",
-        only_new_runs=True,
-    ),
     # updates
     Rule(
         "repeats",
@@ -325,12 +313,6 @@ RULES = (
         "trust_coefficient",
         lambda weight_decay: weight_decay > 0,
         "needs weight decay; give --weight-decay above 0",
-    ),
-    Rule(
-        "decay_all",
-        lambda weight_decay: weight_decay > 0,
-        "needs weight decay; give --weight-decay above 0, or leave it out",
-        only_new_runs=True,
     ),
     # learning rate
     Rule(

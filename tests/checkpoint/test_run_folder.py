@@ -1,5 +1,6 @@
 """A run folder: which checkpoint is the newest and the best, pruning, config.json."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,15 @@ def test_a_recipe_file_without_a_known_hash_stays(config, checkpoint, lock):
         Path("run/config.json").write_text(config)
     Path("run/recipe.toml").write_text("# mine\n")
     RUN.create(lock)
+    write = partial(RUN.write_config, Recipe(), RunOptions(), Workers())
     for _ in range(2):
-        (note,) = RUN.write_config(Recipe(), RunOptions(), Workers(), "seed = 3\n")
-        assert note == "run/recipe.toml may have been changed, and stays as it is"
+        (note,) = write("seed = 3\n")
+        assert note.startswith(
+            "run/recipe.toml may have been changed (delete it to have it written"
+        )
         assert Path("run/recipe.toml").read_text() == "# mine\n"
+    assert not write("# mine\n")  # as it would be written
+    assert not write("seed = 3\n")
 
 
 def test_best_is_the_one_that_the_newest_names(checkpoint):

@@ -57,8 +57,7 @@ WITHOUT_EFFECT = (
     "0.2|"
     "--fast-math|--which best|--monitor map|--val-list x|--train-list x|"
     "--on-bad-sample skip --dataset mindrecord|--check-files --dataset mindrecord|"
-    "--zero-init-residual --weights x|--threads 2 --device Ascend|"
-    "--layer-decay 0.75 --train-only fc|--decay-all --weight-decay 0"
+    "--zero-init-residual --weights x|--threads 2 --device Ascend"
 )
 
 
@@ -74,10 +73,6 @@ def test_a_chosen_setting_without_effect_is_rejected(words):
 )
 def test_a_partly_trained_last_layer_has_a_rate(words):
     assert parse(["--head-lr-factor", "2", *words.split()])[0].head_lr_factor == 2
-
-
-def test_blocks_beside_the_last_layer_have_decaying_rates():
-    assert parse(["--layer-decay", "0.5", "--train-only", "fc,layer4"])[0].layer_decay == 0.5
 
 
 @pytest.mark.parametrize(
@@ -149,7 +144,6 @@ def test_stored_balanced_weights_and_sampling_are_still_read():
     [
         ({"dataset": "mindrecord", "on_bad_sample": "skip"}, {"check_files": "yes"}),
         ({"weights": "x", "zero_init_residual": True}, {"device": "Ascend", "threads": 2}),
-        ({"layer_decay": 0.5, "train_only": "fc", "weight_decay": 0.0, "decay_all": True}, {}),
     ],
 )
 def test_a_stored_run_resumes_with_settings_without_effect(recipe, options, checkpoint):
@@ -204,7 +198,6 @@ def test_multi_label_sets_its_loss_and_monitor():
     [
         ("--dataset imagefolder", {"max_shift": 0, "max_rotation": 0.0, "max_zoom": 0.0}),
         ("--opt lars", {"nesterov": False}),
-        ("--recipe imagenet_resnet50_v1 --weight-decay 0", {"decay_all": False}),
         ("--recipe imagenet_resnet50_v1 --sched cosine", {"milestones": ()}),
         ("--recipe imagenet_resnet50_v2 --image-size 300 --eval-size 0", {"eval_resize": 0}),
         # one leads to the next: without colours no policy, and without a policy no noise in its

@@ -312,9 +312,9 @@ def test_signals_end_runs_with_their_exit_codes(launcher, installed, all_cpus, t
     newest = 0
     uncompiled = ("--mode", "pynative")
     module = ["-m", "resnet_fn.train"]
-    forms = (module, [installed, "train"], ["-m", "resnet_fn", "train"], module, module)
+    forms = (module, [installed, "train"], ["-m", "resnet_fn", "train"], module, module, module)
     codes = ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129))
-    codes += ((signal.SIGUSR1, 138), (signal.SIGUSR2, 140))
+    codes += ((signal.SIGUSR1, 138), (signal.SIGUSR2, 140), (signal.SIGTERM, 143))
     for form, (number, code) in zip(forms, codes, strict=True):
         process = popen([*all_cpus, *command(folder, uncompiled, form)])
         launcher.wait_for_update(folder, process, newest)

@@ -156,6 +156,7 @@ FREQUENT = (
     partial(stop_by_signal, number=signal.SIGHUP),
     nan_on_one_rank,
     die_in_all_reduce,
+    kill_the_launcher,
     partial(kill_msrun, number=signal.SIGTERM),
     partial(kill_msrun, number=signal.SIGKILL),
 )

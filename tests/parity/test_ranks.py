@@ -84,12 +84,11 @@ STEPS = {name: name.replace(" ", "_") for name in ("right", *FAULTS, "weighed")}
 OURS += "".join(f"{function} = partial(make_step, {name!r})\n" for name, function in STEPS.items())
 BATCHNORM = (
     "--net ours.py:Net --steps 2 --image-size 8 --batch-size 8 --num-classes 5 --clip-norm 0.05 "
-    "--probes none "
 )
 PLAIN = "--net ours.py:plain --loss ours.py:of_labelled --inputs ours.py:batches --clip-norm 0 --probes none "
 ONE = {"one": f"{BATCHNORM} --accumulate 2", "whole": PLAIN, "parts": f"{PLAIN} --accumulate 2"}
 STEP = "--mode pynative --our-step ours.py:"  # compiled is the package's own alone
-RUNS = {name: f"{ONE['one']} {STEP}{function}" for name, function in STEPS.items()}
+RUNS = {name: f"{ONE['one']} --probes none {STEP}{function}" for name, function in STEPS.items()}
 RUNS |= {name: f"{PLAIN} {STEP}{name}" for name in ("means", "weighed")} | {"own": ONE["one"]}
 RUNS["means of parts"] = f"{ONE['parts']} {STEP}means"
 AGAINST = {"means": "whole", "weighed": "whole", "means of parts": "parts"}

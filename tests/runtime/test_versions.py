@@ -38,7 +38,7 @@ def test_an_untested_version_prints_a_line(version, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(("rank", "lines"), [(None, 1), ("1", 0)])
+@pytest.mark.parametrize(("rank", "lines"), [(None, 1), ("0", 1), ("1", 0)])
 def test_the_warning_is_no_refusal_and_comes_once(rank, lines, python):
     code = (
         "from resnet_fn.runtime import process, versions\n"

@@ -95,15 +95,21 @@ def list_loose_images(folder: str | Path) -> list[str]:
 def list_left_out(folder: str | Path) -> list[str]:
     """Return the sorted names directly in `folder` that are left out, or [] if it is no folder.
 
-    These are names for which `is_left_out` is true, and files without an image's ending.
+    These are names for which `is_left_out` is true, and files without an image's ending, except
+    documents.
     """
     if not Path(folder).is_dir():
         return []
     return sorted(
         entry.name
         for entry in os.scandir(folder)
-        if is_left_out(entry.name) or not (is_image(entry.name) or entry.is_dir())
+        if is_left_out(entry.name)
+        or not (is_image(entry.name) or entry.is_dir() or _is_document(entry.name))
     )
+
+
+def _is_document(name: str) -> bool:
+    return name.lower().endswith((".eps", ".ico", ".pdf", ".svg"))
 
 
 def show_contents(folder: str | Path) -> str:

@@ -32,7 +32,7 @@ from resnet_fn.parity.compare.parameters import (
     Parameters,
     TooSmall,
 )
-from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.sides import Sides, at_most_decayed
 from resnet_fn.parity.compare.stage import Absent, Stage, with_note, without_undecided
 from resnet_fn.parity.compare.workers import PortWorkers
 from resnet_fn.parity.trace import reasons
@@ -83,7 +83,8 @@ class Changes(Parameters):
         """
         if name not in sides.without_gradient or reference.any():
             return False
-        return not (port * sides.port.run.start[name] > 0).any()
+        start = sides.port.run.start[name]
+        return at_most_decayed(start, start + port)
 
     def moved_by_chance(self, sides: Sides, reference: Arrays) -> ByChance:
         """Return a multiple of the largest change of a weight, and masks of the elements that chance

@@ -10,7 +10,7 @@ from resnet_fn.parity.compare.notes import (
     with_frozen_norms,
 )
 from resnet_fn.parity.compare.outputs import buffers_without_counterpart
-from resnet_fn.parity.compare.sides import Sides
+from resnet_fn.parity.compare.sides import Sides, at_most_decayed
 from resnet_fn.parity.trace.data import RATE_SETTING
 from resnet_fn.parity.trace.difference import DIFFERS
 from resnet_fn.parity.trace.environment import environment_notes
@@ -57,8 +57,7 @@ def changes(sides: Sides) -> list[str]:
         if name not in sides.without_gradient or not port.run.after:
             continue
         start, after = port.run.start[name], port.run.after[0][name]
-        towards_zero = (after - start) * start <= 0
-        if (after != start).any() and towards_zero.all():
+        if (after != start).any() and at_most_decayed(start, after):
             decayed.append(name)
     if decayed:
         message = "this step applies weight decay without a gradient, but torch does not"

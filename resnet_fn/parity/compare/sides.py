@@ -32,6 +32,11 @@ class ComparedNames(NamedTuple):
     rest: Sequence[str]  # those without a gradient
 
 
+def at_most_decayed(start: np.ndarray, after: np.ndarray) -> bool:
+    """Return whether no number of an array has moved away from 0."""
+    return bool((np.abs(after) <= np.abs(start)).all())
+
+
 @dataclasses.dataclass(frozen=True)
 class Sides:
     """Both sides of a comparison, the pairs of names, and the rounding of the reference's

@@ -147,9 +147,10 @@ def _of_loader(
         )
     side = _of_dataset(loader.dataset, location, pictures, flag)
     known = [side.order[index] for index in _drawn(loader, seed) if index < len(side.order)]
-    collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
+    function = getattr(loader, "collate_fn", None)  # a wrapper of a loader may have none
+    collate = getattr(function, "__name__", type(function).__name__)
     note = side.note
-    if collate not in _COLLATING:
+    if function and collate not in _COLLATING:
         note += f"; its collate_fn, {collate}, is not compared"
     return dataclasses.replace(side, order=known, note=note, is_seeded=True)
 
@@ -159,7 +160,8 @@ def _drawn(loader: Any, seed: int) -> list[int]:
     import sys
 
     sys.modules["torch"].manual_seed(seed)
-    is_own = loader.batch_size is None and loader.batch_sampler is not None
+    batch_size = getattr(loader, "batch_size", 1)  # a wrapper of a loader may have none
+    is_own = batch_size is None and loader.batch_sampler is not None
     drawn = itertools.chain.from_iterable(loader.batch_sampler) if is_own else loader.sampler
     return [int(index) for index in itertools.islice(drawn, MOST_ORDERED)]
 

@@ -94,14 +94,18 @@ def _alike(name: str, shape: tuple[int, ...], left: Sequence[str], port: Arrays)
     """Return the first of the outputs `left` with this shape, for a text or an object's number of
     its kind only: these stand for no array.
     """
-    kind = ""
-    for ending in (TEXT, NUMBER):
-        if name.endswith(ending):
-            kind = ending
     for other in left:
-        if other.endswith(kind) and port[other].shape == shape:
+        if _kind_of(other) == _kind_of(name) and port[other].shape == shape:
             return other
     return None
+
+
+def _kind_of(name: str) -> str:
+    if name.endswith(TEXT):
+        return TEXT
+    if name.endswith(NUMBER):
+        return NUMBER
+    return ""
 
 
 def paired_outputs(port: Arrays, reference: Arrays) -> dict[str, str] | None:

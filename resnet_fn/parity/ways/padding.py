@@ -43,12 +43,10 @@ def lengths_of(
     numbers: list[str] = []
     # by what shows them: the longest, and the length of each sample
     shown: dict[str, tuple[int, Sequence[int]]] = {}
-    by_masks = set[tuple[int, ...]]()
+    masks = _masks_in(leaves, count)
     for name, leaf in leaves.items():
-        mask = _by_mask(name, leaf, count)
-        if mask:
-            of_samples, hidden[name] = mask
-            by_masks.add(tuple(of_samples))
+        if name in masks:
+            of_samples, hidden[name] = masks[name]
             shown["mask"] = leaf.shape[-1], of_samples
         elif _are_lengths(name, leaves, count):
             numbers.append(name)
@@ -56,7 +54,8 @@ def lengths_of(
         if name in named:
             axis = named[name]
             shown["axis"] = leaf.shape[axis], _by_zeros(leaf, axis)
-    if len(by_masks) > 1:  # as those of a source and a target
+    disagree = len({tuple(of_samples) for of_samples, _ in masks.values()}) > 1
+    if disagree:  # as those of a source and a target
         if not named:
             raise NotApplicableError(
                 "not exercised: masks show several lengths of a sample; name the axis of one: "
@@ -71,11 +70,27 @@ def lengths_of(
             _check_hidden(leaves, named)
         axes: dict[str, Sequence[int]] = {}
         for name, leaf in leaves.items():
-            axes[name] = _axes_of(name, leaf, longest)
+            has_lengths = not disagree or (name in masks and masks[name][0] == lengths)
+            axes[name] = _axes_of(name, leaf, longest) if has_lengths else []
             if name in named:
                 axes[name] = [named[name]]
         return Lengths(longest, lengths, axes, hidden, numbers)
     return None
+
+
+def _masks_in(leaves: Mapping[str, np.ndarray], count: int) -> dict[str, tuple[list[int], float]]:
+    """Return `_by_mask` of the inputs that are masks of lengths.
+
+    If one has a full sample, those without are none: they may mark a part of each sample.
+    """
+    masks = {}
+    full = {}
+    for name, leaf in leaves.items():
+        if mask := _by_mask(name, leaf, count):
+            masks[name] = mask
+            if max(mask[0]) == leaf.shape[-1]:
+                full[name] = mask
+    return full or {name: mask for name, mask in masks.items() if max(mask[0]) > 1}
 
 
 def _check_hidden(leaves: Mapping[str, np.ndarray], named: Mapping[str, int]) -> None:

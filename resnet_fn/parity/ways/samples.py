@@ -31,24 +31,23 @@ def samples_of(inputs: Tree, start: int, stop: int) -> Tree:
     return map_tree(taken, inputs)
 
 
-def beside(whole: Trace, alone: Sequence[Trace], longest: int) -> tuple[Trace, Trace, list[str]]:
+def beside(whole: Trace, alone: Sequence[Trace]) -> tuple[Trace, Trace, list[str]]:
     """Return the trace of all samples at once, the trace that those of each sample alone make
     together, and the names of outputs without an axis of samples.
 
-    Samples alone may be shorter along axes of the size `longest`. What only padding fills is 0 in
-    both.
+    What only padding fills is 0 in both.
     """
     at_once: Arrays = {}
     together: Arrays = {}
     left = []
     for name, array in whole.run.eval_outputs.items():
         parts = [trace.run.eval_outputs.get(name) for trace in alone]
-        pair = joined(array, parts, longest)
+        pair = joined(array, parts)
         if pair:
             at_once[name], together[name] = pair
         else:
             left.append(name)
-    layers = _layers_beside(whole, alone, longest)
+    layers = _layers_beside(whole, alone)
     return (
         _with(whole, at_once, layers[0]),
         _with(whole, together, layers[1]),
@@ -61,9 +60,7 @@ def _with(trace: Trace, outputs: Arrays, layers: list[Layer]) -> Trace:
     return dataclasses.replace(trace, run=run, layers={"eval": layers})
 
 
-def _layers_beside(
-    whole: Trace, alone: Sequence[Trace], longest: int
-) -> tuple[list[Layer], list[Layer]]:
+def _layers_beside(whole: Trace, alone: Sequence[Trace]) -> tuple[list[Layer], list[Layer]]:
     """Return the layers' executions with all samples, and those that each sample alone makes
     together.
     """
@@ -75,8 +72,8 @@ def _layers_beside(
         others = [of_sample[layer.title] for of_sample in by_title if layer.title in of_sample]
         if len(others) < len(alone):
             continue
-        outputs = joined(layer.output, [other.output for other in others], longest)
-        inputs = joined(layer.input, [other.input for other in others], longest)
+        outputs = joined(layer.output, [other.output for other in others])
+        inputs = joined(layer.input, [other.input for other in others])
         if outputs is None:
             continue
         for side, layers in enumerate(both):
@@ -93,20 +90,18 @@ def _layers_beside(
 def joined(
     whole: np.ndarray | None,
     parts: Sequence[np.ndarray | None],
-    longest: int,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return an array of all samples, and the same array made of the parts of each sample.
 
-    A part may be shorter along other axes of the size `longest`: where no part has a number, both
-    arrays are 0. None means that an array is missing, has no axis of samples, or that the parts do
-    not fit.
+    A part may be shorter along other axes: where no part has a number, both arrays are 0. None
+    means that an array is missing, has no axis of samples, or that the parts do not fit.
     """
     present = [part for part in parts if part is not None]
     if whole is None or len(present) < len(parts):
         return None
     shapes = [part.shape for part in present]
     for axis in range(whole.ndim):
-        places = _places(whole.shape, shapes, axis, longest)
+        places = _places(whole.shape, shapes, axis)
         if places is None:
             continue
         at_once = np.zeros_like(whole)
@@ -122,9 +117,11 @@ def _places(
     shape: Shape,
     parts: Sequence[Shape],
     axis: int,
-    longest: int,
 ) -> list[tuple[slice, ...]] | None:
-    """Return where each part lies if all follow each other along `axis`; None: they do not fit."""
+    """Return where each part lies if all follow each other along `axis`; None: they do not fit.
+
+    Along other axes, padding may be missing, but no other samples, as where pairs are compared.
+    """
     start = 0
     places = []
     for part in parts:
@@ -134,15 +131,13 @@ def _places(
         slices = [slice(size) for size in part]
         slices[axis] = slice(start, end)
         start = end
-        others = [index for index in range(len(shape)) if index != axis]
-        if end > shape[axis] or not all(_fits(part[i], shape[i], longest) for i in others):
+        limits = zip(slices, shape, strict=True)
+        if any(span.stop > size for span, size in limits):
             return None
+        for other, size in enumerate(part):
+            if other != axis and size < shape[other] == len(parts):
+                return None
         places.append(tuple(slices))
     if start != shape[axis]:
         return None
     return places
-
-
-def _fits(size: int, whole: int, longest: int) -> bool:
-    """Return whether a part of a size fits along an axis, on which only padding may be missing."""
-    return size == whole or (size < whole and whole == longest)

@@ -84,7 +84,7 @@ def _one_by_one(way: Way, net: OneNet, options: Options) -> WayResult:
     if count < 2:
         raise NotApplicableError("not exercised: a batch has one sample; give two or more")
     alone = [samples_of(inputs, index, index + 1) for index in range(count)]
-    return _of_samples(way, net, inputs, alone, which=_WITH_LAYERS)
+    return _of_samples(way, net, inputs, alone, _WITH_LAYERS)
 
 
 def _of_samples(
@@ -92,11 +92,10 @@ def _of_samples(
     net: OneNet,
     inputs: Tree,
     samples: Sequence[Tree],
-    longest: int = 0,
     which: Sequence[StageId] = _EVALUATION,
 ) -> WayResult:
     whole, alone = _afresh(net, inputs, rounding=True), [_afresh(net, sample) for sample in samples]
-    reference, port, left = beside(whole, alone, longest)
+    reference, port, left = beside(whole, alone)
     if not port.run.eval_outputs:
         message = f"no output has an axis of samples: {first_few([*whole.run.eval_outputs])}"
         return WayResult(way, undecided=message)
@@ -112,7 +111,7 @@ def _without_padding(way: Way, net: OneNet, options: Options) -> WayResult:
             "not exercised: no input is a mask or lengths; name the axis of the length: "
             "--length-axis NAME=AXIS"
         )
-    return _of_samples(way, net, *padded_and_alone(inputs, lengths), longest=lengths.longest)
+    return _of_samples(way, net, *padded_and_alone(inputs, lengths))
 
 
 def _afresh(net: OneNet, inputs: Tree, rounding: bool = False) -> Trace:

@@ -189,8 +189,10 @@ def test_without_gradient_only_decay_may_move_weights(change, agrees):
             assert (found[title].verdict == "ok") is right, (title, gradient)
 
 
-def test_a_later_move_without_gradient_differs():
+@pytest.mark.parametrize("start", [START["net.b"], np.zeros(64, np.float32)])
+def test_a_later_move_without_gradient_differs(start, monkeypatch):
     """Update 1 leaves `net.b` on both sides; the port's update 2 moves it away from 0."""
+    monkeypatch.setitem(START, "net.b", start)
     w = np.ones(64, np.float32)
     gradients = {"net.w": w, "net.b": 0 * w}
     still = three(1e-3, **{"net.b": 0.0})

@@ -71,3 +71,5 @@ def test_a_text_takes_no_output():
     assert paired_outputs({"logits 0": np.ones(3)}, reference) == {"logits x": "logits 0"}
     alike = {"logits kind (text)": np.arange(3), "scale (number)": np.ones(()), "x": np.ones(3)}
     assert paired_outputs({"logits 0": np.ones(3)}, alike) == {"x": "logits 0"}
+    of_object = {"logits scale (number)": np.ones(()), "logits loss": np.ones(())}
+    assert paired_outputs(of_object, {"logits 0": np.ones(())}) == {"logits 0": "logits loss"}

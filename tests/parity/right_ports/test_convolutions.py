@@ -250,7 +250,6 @@ PAIRS = {
         vector,
         lambda: Theirs(*[block()] * 3),
         lambda: Other(*[ported_block()] * 3),
-        options=UNCOMPILED,
     ),
     "one block under three names, and under one": Pair(
         vector,

@@ -70,17 +70,17 @@ def test_full_integers_without_a_mask_are_not_cut():
 
 def test_parts_lie_where_their_samples_are():
     whole = np.arange(12.0).reshape(2, 3, 2)
-    at_once, together = joined(whole, [whole[:1], whole[1:, :2] + 1], 3)
+    at_once, together = joined(whole, [whole[:1], whole[1:, :2] + 1])
     np.testing.assert_array_equal(at_once[1, 2], 0)  # only padding
     np.testing.assert_array_equal(together[1, :2], whole[1, :2] + 1)
     at_once, together = joined(
-        whole.swapaxes(0, 1), [whole[:1].swapaxes(0, 1), whole[1:].swapaxes(0, 1)], 3
+        whole.swapaxes(0, 1), [whole[:1].swapaxes(0, 1), whole[1:].swapaxes(0, 1)]
     )
     np.testing.assert_array_equal(at_once, together)  # samples along the second axis
-    assert joined(np.float32(3.0), [np.float32(3.0)] * 2, 3) is None
-    assert joined(whole, [whole, whole], 3) is None  # a table, not one row for each sample
+    assert joined(np.float32(3.0), [np.float32(3.0)] * 2) is None
+    assert joined(whole, [whole, whole]) is None  # a table, not one row for each sample
     pairs = np.ones((2, 2))  # of samples with each other: alone, each has one with itself
-    assert joined(pairs, [pairs[:1, :1], pairs[1:, 1:]], 0) is None
+    assert joined(pairs, [pairs[:1, :1], pairs[1:, 1:]]) is None
 
 
 def test_masks_of_several_lengths_are_not_guessed():
@@ -88,4 +88,12 @@ def test_masks_of_several_lengths_are_not_guessed():
     inputs = {"src": IDS, "src_mask": MASK, "tgt": IDS, "tgt_mask": MASK[::-1]}
     with pytest.raises(NotApplicableError, match="name the axis of one: --length-axis NAME=AXIS"):
         lengths_of(inputs, {})
+    named = lengths_of(inputs, {"inputs src": 1})
+    assert [*named.of_samples] == [6, 4]
+    assert {name: [*axes] for name, axes in named.axes.items()} == {
+        "inputs src": [1],
+        "inputs src_mask": [1],
+        "inputs tgt": [],
+        "inputs tgt_mask": [],
+    }
     assert [*lengths_of({"src": IDS, "src_mask": MASK, "mask": MASK}, {}).of_samples] == [6, 4]
