@@ -35,7 +35,7 @@ def lines_of_labels(reference: Trace) -> Iterator[str]:
             yield f"{name}: of {classes} classes, no label is {absent}"
         elif len(values) == 1 and first.size > 1:
             yield f"{name}: always {values[0]}"
-        elif first.ndim > 1 and set(values.tolist()) == {0.0, 1.0} and first.dtype.kind == "f":
+        elif first.ndim > 1 and all(map(_are_one_hot, leaves)):
             yield f"{name}: only 0 and 1"
         if _hide_equally_many(leaves):
             yield f"{name}: as many negative ones in each sample"
@@ -52,6 +52,14 @@ def _hide_equally_many(leaves: Sequence[np.ndarray]) -> bool:
         rows = leaf.reshape(len(leaf), -1)
         counts |= {*(rows < 0).mean(1)}
     return len(counts) == 1 and counts.isdisjoint((0.0, 1.0))
+
+
+def _are_one_hot(labels: np.ndarray) -> bool:
+    """Return whether labels are floats of which one in each row is 1, and all others are 0."""
+    if labels.dtype.kind != "f":
+        return False
+    ones = labels == 1
+    return bool((ones.sum(-1) == 1).all()) and not labels[~ones].any()
 
 
 def _classes(outputs: tuple[int, ...], labels: np.ndarray) -> int:
