@@ -79,11 +79,6 @@ class Draft(NamedTuple):
     # replace them.
     chosen_earlier: tuple[str, ...] = ()
 
-    @property
-    def chosen(self) -> list[str]:
-        """Return the names of the values that the user chose and no rule has changed."""
-        return [name for name, sourced in self.values.items() if sourced.is_chosen]
-
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return this draft with the flags `given`, after all checks. A KeyError is raised for an
         unknown name.
@@ -161,9 +156,10 @@ class Draft(NamedTuple):
         """
         plain = {name: sourced.value for name, sourced in self.values.items()}
         new = unchecked(settings_class, plain)
-        for name in self.chosen:
-            if name in vars(new):
-                new.chosen[name] = self.values[name].source
+        for name in vars(new):
+            sourced = self.values[name]
+            if sourced.is_chosen:
+                new.chosen[name] = sourced.source
         return new
 
 

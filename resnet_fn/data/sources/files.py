@@ -36,10 +36,11 @@ _AVIF = (".avif",) if _HAS_AVIF else ()
 _JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
 ENDINGS = (*_AVIF, ".bmp", ".gif", *_JPEG, ".jp2", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 # Endings of images that are not read, and the format to which ImageMagick converts them.
+_DOCUMENTS = (".eps", ".ico", ".pdf", ".svg")
 _CONVERTED_TO = {
     **dict.fromkeys((".arw", ".cr2", ".cr3", ".dng", ".nef"), "jpg"),  # of cameras
     **dict.fromkeys((".heic", ".heif", ".hif", ".jxl", ".psd", ".tga"), "jpg"),
-    **dict.fromkeys((".dcm", ".eps", ".ico", ".pdf", ".svg"), "png"),
+    **dict.fromkeys((".dcm", *_DOCUMENTS), "png"),
     **({} if _AVIF else {".avif": "jpg"}),
 }
 # Names that storage devices, archives and operating systems add, in lower case. Some of the folders
@@ -104,12 +105,8 @@ def list_left_out(folder: str | Path) -> list[str]:
         entry.name
         for entry in os.scandir(folder)
         if is_left_out(entry.name)
-        or not (is_image(entry.name) or entry.is_dir() or _is_document(entry.name))
+        or not (is_image(entry.name) or entry.is_dir() or entry.name.lower().endswith(_DOCUMENTS))
     )
-
-
-def _is_document(name: str) -> bool:
-    return name.lower().endswith((".eps", ".ico", ".pdf", ".svg"))
 
 
 def show_contents(folder: str | Path) -> str:

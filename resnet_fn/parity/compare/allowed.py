@@ -174,8 +174,8 @@ def larger_bound(
     """Return what a tolerance, and the largest of several roundings by reason, allow.
 
     For example, a tolerance of 1e-4 and a largest rounding of 8e-5 allow 3.2e-4. `roundings` is not
-    empty. `large` is the measured rounding of the array's large numbers. It takes
-    the place of that of the others; all other roundings are the large numbers', too.
+    empty. `large` is the measured rounding of the array's large numbers. It takes the place of that
+    of the others; all other roundings are the large numbers', too.
     """
     rounding, why = _largest(tolerance, roundings)
     of_large = None

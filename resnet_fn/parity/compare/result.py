@@ -102,15 +102,16 @@ class Verdict:
         """The first layer in `layers` whose output differs and that no stage leaves out, as a stage
         does with layers that ties change.
         """
-        differing = (layer for layer in self.layers if layer.output.verdict == DIFFERS)
-        return next((layer for layer in differing if not self._leaves_out(layer)), None)
-
-    def _leaves_out(self, layer: LayerDifference) -> bool:
-        for stage in self.stages:
-            if stage.id == STAGES_OF_LAYERS[layer.mode]:
-                kept = [item.id for item in stage.differences if item.verdict == DIFFERS]
-                return layer.output.id not in kept
-        return False
+        shown = {
+            stage.id: {item.id for item in stage.differences if item.verdict == DIFFERS}
+            for stage in self.stages
+            if stage.id in STAGES_OF_LAYERS.values()
+        }
+        for layer in self.layers:
+            of_stage = shown.get(STAGES_OF_LAYERS[layer.mode], {layer.output.id})
+            if layer.output.verdict == DIFFERS and layer.output.id in of_stage:
+                return layer
+        return None
 
     def with_causes(self, causes: Sequence[str]) -> "Verdict":
         """Return the verdict with hints at the first computed stage that differs."""

@@ -26,6 +26,5 @@ def updates_of(side: Side) -> Trace:
             run = side.updates(None)
         rounding = side.measured().rounding
         roles = side.roles()
-    trace = Trace(side.framework, side.plan, initial, layers, run, rounding, **roles)
-    trace.unread = sorted(side.unread)
-    return trace
+    left = sorted(side.unread)
+    return Trace(side.framework, side.plan, initial, layers, run, rounding, unread=left, **roles)
