@@ -153,7 +153,11 @@ def main(arguments: Sequence[str]) -> int:
     }
     if file:
         scores, dataset = evaluate_weights(
-            weights, file.make(Recipe), parsed.which, options=file.make(RunOptions), **how
+            weights,
+            Recipe.from_draft(file),
+            parsed.which,
+            options=RunOptions.from_draft(file),
+            **how,
         )
     else:
         evaluation = evaluate_in_detail(

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from resnet_fn.checkpoint.run_folder import settings_of, will_resume
+from resnet_fn.checkpoint.run_folder import draft_of_start, settings_of
 from resnet_fn.config import cli, shared_flags
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
@@ -62,14 +62,14 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     else:
         with cli.as_usage_error():
             base = load_recipe(early.recipe or "digits")
-    recipe = base.make(Recipe)
+    recipe = Recipe.from_draft(base)
     parser.description = (
         f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values "
         "that the recipe sets."
     )
     top, shown = ([], []) if "--help-all" in arguments else (_FIRST.split(), _SHOWN.split())
     shared_flags.add_setting_flags(
-        parser, recipe, base.make(RunOptions), skip=("name",), first=top, shown=shown
+        parser, recipe, RunOptions.from_draft(base), skip=("name",), first=top, shown=shown
     )
     given = shared_flags.settings_in(parser.parse(arguments), Recipe, RunOptions)
     name = given.get("dataset", "")
@@ -78,8 +78,8 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
             f"--dataset: {name!r} is a folder; give --dataset imagefolder --data-dir {name}"
         )
     with cli.as_usage_error():
-        file = base._replace(resumes=will_resume(base, given)).complete(**given)
-    return file.make(Recipe), file.make(RunOptions), (*notes, *file.drop_notes)
+        draft = draft_of_start(base, given)
+    return Recipe.from_draft(draft), RunOptions.from_draft(draft), (*notes, *draft.drop_notes)
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:

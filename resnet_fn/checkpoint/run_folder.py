@@ -391,7 +391,16 @@ def holds_checkpoint(path: str | Path) -> bool:
     return is_one or bool(RunFolder(folder).updates())
 
 
-def will_resume(base: Draft, given: Mapping[str, Any]) -> bool:
+def draft_of_start(base: Draft, given: Mapping[str, Any]) -> Draft:
+    """Return the draft `base` with the flags `given`, after all checks.
+
+    A run that is resumed need not obey rules that are newer than it. Raises ValueError with all
+    faults.
+    """
+    return base._replace(resumes=_will_resume(base, given)).complete(**given)
+
+
+def _will_resume(base: Draft, given: Mapping[str, Any]) -> bool:
     """Return whether a draft with the settings `given` resumes a run.
 
     Then `find_start` finds its checkpoint. Invalid settings, which `Draft` reports, resume no run.

@@ -5,8 +5,8 @@ To read the settings, follow one setting:
     declaration       declares a setting, and checks a value of it
     optimizers        which settings each optimizer reads
     rules             which settings need which others
-    base_settings     which settings of a recipe or of options the user chose
-    draft             how flags, a file and a recipe are merged, and how the rules are applied
+    draft             where each setting comes from; how flags, a file and a recipe are merged, and
+                      how the rules are applied
     settings          the base class of recipe and options, whose constructor checks the settings
     recipe, options   all settings
     recipe_file       reads and writes a recipe file

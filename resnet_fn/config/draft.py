@@ -11,17 +11,28 @@ a note; if not, that is an error:
         ("milestones 30.0,60.0 is left out: it needs --schedule step",)
     draft.resolve({"schedule": "cosine", "milestones": (30.0,)}).faults  # both are flags
         (("milestones", "milestones: (30.0,) needs --schedule step"),)
-    draft.complete(epochs=30).make(Recipe)  # `complete` raises an error for faults
+    Recipe.from_draft(draft.complete(epochs=30))  # `complete` raises an error for faults
 """
 
+import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from resnet_fn.config.base_settings import AnySettings, BaseSettings, Source, unchecked
 from resnet_fn.config.declaration import Declaration
-from resnet_fn.config.optimizers import OPTIMIZERS, defaults_by_optimizer
 from resnet_fn.config.rules import RULES, Replace, Rule
 from resnet_fn.config.values import expand_home, show_value
+
+
+class Source(enum.IntEnum):
+    """Where a setting's value comes from, weakest first.
+
+    The user chose those of FILE and FLAG, unless a rule has changed them.
+    """
+
+    # a named recipe, a file that the user's file extends, a run that is resumed, or a default
+    RECIPE = 0
+    FILE = 1  # the user's own recipe file
+    FLAG = 2  # a flag, or a keyword in Python
 
 
 class SourcedValue(NamedTuple):
@@ -75,19 +86,15 @@ class Draft(NamedTuple):
     # Pairs (setting, error text) for invalid settings, and for broken rules that changed nothing.
     faults: tuple[tuple[str, str], ...] = ()
     resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
-    # Settings of a recipe that the user chose when it was made. An optimizer's own defaults do not
-    # replace them.
-    chosen_earlier: tuple[str, ...] = ()
 
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
         """Return this draft with the flags `given`, after all checks. A KeyError is raised for an
         unknown name.
 
-        The flags are put over the draft's values, values are converted to their settings' types
-        where that is possible, and the optimizer's own defaults take the place of other defaults,
-        without a note. Then each value is checked by itself, and the rules are applied in their
-        order. A broken rule does nothing to a setting that has nothing to lose (`would_be_lost`).
-        To others, it does this:
+        The flags are put over the draft's values, and values are converted to their settings' types
+        where that is possible. Then each value is checked by itself, and the rules are applied in
+        their order. A broken rule does nothing to a setting that has nothing to lose
+        (`would_be_lost`). To others, it does this:
 
             "drop"    The setting gets `dropped_to`, with a note if somebody asked for its value. A
                       fault if the user chose it, and it is as strong as the settings read.
@@ -111,23 +118,7 @@ class Draft(NamedTuple):
             for name, value in given.items()
         }
         merged = {**self.values, **flags}
-        values = {name: sourced.converted() for name, sourced in merged.items()}
-        if self._has_optimizer_of(values):
-            return values
-        defaults = _defaults_of_optimizer(values)
-        new = {name: value for name, value in defaults.items() if name not in self.chosen_earlier}
-        return values | new
-
-    def _has_optimizer_of(self, values: Mapping[str, SourcedValue]) -> bool:
-        """Return whether the recipe, such as that of a stored run, already has the optimizer of
-        `values`, and with it what the optimizer's settings should be.
-        """
-        optimizer = self.values.get("optimizer")
-        return (
-            optimizer is not None
-            and not optimizer.is_chosen
-            and optimizer.value == values["optimizer"].value
-        )
+        return {name: sourced.converted() for name, sourced in merged.items()}
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
         """Return whether a rule counts here.
@@ -148,38 +139,6 @@ class Draft(NamedTuple):
         if draft.faults:
             raise ValueError("; ".join(text for _, text in draft.faults))
         return draft
-
-    def make(self, settings_class: type[AnySettings]) -> AnySettings:
-        """Make a `Recipe` or `RunOptions` of this draft's values, without further checks.
-
-        Its `chosen` has the names and sources of the user's values that no rule has changed.
-        """
-        plain = {name: sourced.value for name, sourced in self.values.items()}
-        new = unchecked(settings_class, plain)
-        for name in vars(new):
-            sourced = self.values[name]
-            if sourced.is_chosen:
-                new.chosen[name] = sourced.source
-        return new
-
-
-def _defaults_of_optimizer(values: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
-    """Return its own defaults for the optimizer that the user chose.
-
-    They take the place of other defaults: those of the settings, and of other optimizers. Other
-    values, and chosen ones, stay.
-    """
-    optimizer = values.get("optimizer")
-    # a list, because a wrong value need not be hashable
-    if not (optimizer and optimizer.is_chosen and optimizer.value in [*OPTIMIZERS]):
-        return {}
-    new = {}
-    for name, defaults in defaults_by_optimizer().items():
-        sourced = values[name]
-        usual = sourced.declared.default
-        if not sourced.is_chosen and sourced.value in (usual, *defaults.values()):
-            new[name] = sourced._replace(value=defaults.get(optimizer.value, usual))
-    return new
 
 
 class _Resolution:
@@ -259,14 +218,3 @@ class _Resolution:
 def _reason(text: str) -> str:
     """Return a rule's text without the fix."""
     return text.partition(";")[0]
-
-
-def draft_of(*configs: BaseSettings) -> Draft:
-    """Make a draft of a recipe, options or both. The source of all values is a recipe."""
-    return Draft(
-        {
-            name: SourcedValue(declared, getattr(config, name))
-            for config in configs
-            for name, declared in config.declarations.items()
-        }
-    )

@@ -20,12 +20,9 @@ class Traits(NamedTuple):
     # whether an update's size may be independent of the gradient's size, so that a gradient that is
     # only rounding moves a weight
     adaptive: bool
-    # Two ways to a default of its own, for settings that other optimizers read, too:
-    # what the optimizer gets for 0, the recipe's default (an epsilon of 0 means 1e-8 for Adam)
+    # what 0, the default of settings that several optimizers read, means for this one: an epsilon
+    # of 0 is 1e-8 for Adam, and a beta2 of 0 is 0.99 for Lion
     value_if_zero: Mapping[str, float] = {}
-    # what the recipe gets in place of the setting's default (beta2 becomes 0.99 for Lion), if the
-    # user chooses this optimizer
-    own_defaults: Mapping[str, float] = {}
     # the usual learning rate of one that moves each weight by about the learning rate; else 0
     usual_rate: float = 0.0
     name_without_decay: str = ""  # what it is in layers without weight decay, if that differs
@@ -37,7 +34,7 @@ _ADAM = Traits(
     _MOMENTS,
     elementwise=True,
     adaptive=True,
-    value_if_zero={"epsilon": 1e-8},
+    value_if_zero={"beta2": 0.999, "epsilon": 1e-8},
     usual_rate=1e-3,
 )
 OPTIMIZERS = {
@@ -56,7 +53,7 @@ OPTIMIZERS = {
         _MOMENTS,
         elementwise=False,
         adaptive=True,
-        value_if_zero={"epsilon": 1e-6},
+        value_if_zero={"beta2": 0.999, "epsilon": 1e-6},
         name_without_decay="Adam",
     ),
     "lion": Traits(
@@ -64,7 +61,7 @@ OPTIMIZERS = {
         ("beta2",),
         elementwise=True,
         adaptive=True,
-        own_defaults={"beta2": 0.99},
+        value_if_zero={"beta2": 0.99},
         usual_rate=1e-4,
     ),
 }
@@ -72,17 +69,6 @@ OPTIMIZERS = {
 OPTIMIZER_SETTINGS = tuple(
     dict.fromkeys(name for row in OPTIMIZERS.values() for name in row.settings)
 )
-
-
-def defaults_by_optimizer() -> dict[str, dict[str, float]]:
-    """Return, for each setting of which an optimizer has a default of its own, these defaults by
-    the optimizer: {"beta2": {"lion": 0.99}}.
-    """
-    defaults: dict[str, dict[str, float]] = {}
-    for optimizer, row in OPTIMIZERS.items():
-        for name, value in row.own_defaults.items():
-            defaults.setdefault(name, {})[optimizer] = value
-    return defaults
 
 
 def settings_read_by(optimizer: str, settings: Mapping[str, Any]) -> dict[str, Any]:

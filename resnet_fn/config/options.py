@@ -4,7 +4,6 @@ The options may change when a run is resumed, for example `RunOptions(accumulate
 They change neither the order of a data set's samples nor the learning rate, which the `Recipe` has.
 """
 
-import dataclasses
 from functools import partial
 
 from resnet_fn.config.declaration import PATH, YES_NO_AUTO, setting
@@ -19,7 +18,6 @@ _record = partial(setting, "logs and checkpoints", per_worker=True)
 OF_ONE_START = ("out_dir", "resume", "allow_other_data", "progress")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
     """These settings decide how a run is computed, and may change when it is resumed.
 

@@ -1,6 +1,5 @@
 """This module defines `Recipe`, the settings of a run's updates and evaluation."""
 
-import dataclasses
 from functools import partial
 
 from resnet_fn.config.declaration import CUSTOM, PATH, PIXELS, setting
@@ -30,7 +29,6 @@ _average = partial(setting, "moving average of the weights")
 _evaluation = partial(setting, "evaluation")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
     """These settings determine a run's updates and evaluation.
 
@@ -231,7 +229,12 @@ class Recipe(Settings):
         within="[0, 1)",
         aliases="beta1",
     )
-    beta2: float = _optimizer(0.999, f"beta2 of {optimizers_reading('beta2')}", within="[0, 1)")
+    beta2: float = _optimizer(
+        0.0,
+        f"beta2 of {optimizers_reading('beta2')}; 0: {value_of_zero('beta2')}",
+        within="[0, 1)",
+        if_not_stored=0.999,
+    )
     epsilon: float = _optimizer(
         0.0,
         f"eps of {optimizers_reading('epsilon')}; 0: {value_of_zero('epsilon')}",

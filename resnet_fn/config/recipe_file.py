@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resnet_fn.config.base_settings import Source
 from resnet_fn.config.declaration import all_names, hint_for_setting
-from resnet_fn.config.draft import Draft, SourcedValue, draft_of
+from resnet_fn.config.draft import Draft, Source, SourcedValue
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import draft_of
 from resnet_fn.config.values import expand_home, to_dict
 
 ENDING = ".toml"

@@ -7,59 +7,55 @@ settings, or raises an error. Other settings may get other values than their def
     recipe = Recipe(optimizer="adamw", seed=1)
     recipe.nesterov                # False: it is for SGD
     recipe.chosen                  # {"optimizer": Source.FLAG, "seed": Source.FLAG}
-    chosen_or_not_default(recipe)  # {"seed": 1, "optimizer": "adamw", "nesterov": False}
     changed(recipe, seed=2)        # a copy, which is checked, too
 
-To make a recipe, Python calls the first two of these functions, and the second calls the third:
+All recipes are made in three steps, which `draft.py` explains:
 
-    1  `BaseSettings.__new__` rejects unknown names, and remembers the keywords in `chosen`, unless
-       they are all settings
-    2  `__init__` sets an attribute for each setting. Dataclass writes it, so that type checkers,
-       editors and `help` have the settings
-    3  `__post_init__` checks the attributes, and replaces them by the values that result
-
-`Draft.make` makes a recipe from the values of a draft as they are, without 2 and 3.
+    draft = draft_of(recipe)               # the settings, with the source of each
+    draft = draft.complete(seed=2)         # flags over them, all checks, all rules
+    recipe = Recipe.from_draft(draft)      # the settings alone
 
 In Python, rules about a recipe's settings together with options, such as accumulate with
 sync_batchnorm, are checked when the run is built.
 """
 
 import dataclasses
-from typing import Any
+import inspect
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from resnet_fn.config.base_settings import AnySettings, BaseSettings, unchecked
 from resnet_fn.config.declaration import Declaration, check_names
-from resnet_fn.config.draft import draft_of
+from resnet_fn.config.draft import Draft, Source, SourcedValue
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(BaseSettings):
-    """Settings that are checked, and that do not change.
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Settings:
+    """Settings that are checked, and that do not change. A subclass declares them, and becomes a
+    frozen dataclass:
 
-    The user chose a setting by a flag, a file's line or a keyword (`chosen`). Given is what a call
-    changes, by the table below. Given settings stay, or are errors if they have no effect. Those
-    that are off already (`nesterov=False` with Adam) have nothing to lose. Rules drop others that
-    have no effect, and --multi-label replaces what does not fit it. Lion has its own default of
-    beta2.
+        class RunOptions(Settings):
+            keep_last: int = setting("logs and checkpoints", 3, "checkpoints to keep")
 
-        made by                       given                          chosen
-        Recipe(some=...)              the keywords                   the keywords
-        Recipe(**all_settings)        those that are not defaults    none
-        dataclasses.replace(recipe)   those that are not defaults    none: it passes all settings
-        changed(recipe, seed=2)       seed                           seed, and those of `recipe` that
-                                                                     no rule has set
-        Draft.make                    (is not checked)               those of the draft that no rule
-                                                                     has set
-        copy, pickle                  (is not checked)               none
+    `chosen` has the settings that the user chose, by a flag, a line of the user's recipe file or a
+    keyword, and where each comes from. Copies by `dataclasses.replace`, `copy` and `pickle` do not
+    keep it, and `==` ignores it.
     """
 
+    # A slot, so that `vars` has the settings and nothing else.
+    __slots__ = ("chosen",)
+    chosen: dict[str, Source]
+    declarations: ClassVar[dict[str, Declaration]] = {}  # of the settings, by name
+    # What `help` and editors show of the constructor.
+    __signature__: ClassVar[inspect.Signature]
+    # As every dataclass has them; type checkers need the line for `dataclasses.replace`.
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     def __init_subclass__(cls) -> None:
-        """Collect the declarations in `cls.declarations`, and put each default in the place of its
-        declaration, where `@dataclass`, which runs next, looks for it.
+        """Collect the declarations in `cls.declarations`, and make a dataclass with their defaults.
 
         The class's docstring gets a line for each setting.
         """
-        cls.declarations = {**getattr(cls, "declarations", {})}  # those of a base class
+        cls.declarations = {**cls.declarations}  # those of a base class
         for name, declared in [*vars(cls).items()]:
             if isinstance(declared, Declaration):
                 declared.name = name
@@ -70,14 +66,88 @@ class Settings(BaseSettings):
             lines += f"        {name}: {declared.explain(declared.default)}\n"
         about = (cls.__doc__ or "").rstrip()
         cls.__doc__ = f"{about}\n\n    Attributes:\n{lines}"
+        dataclasses.dataclass(frozen=True, kw_only=True, init=False)(cls)
+        keywords = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=field.type,
+            )
+            for field in dataclasses.fields(cls)
+        ]
+        cls.__signature__ = inspect.Signature(keywords)
 
-    def __post_init__(self) -> None:
-        """Check the settings as flags over the defaults, and take the values that result. `chosen`
-        stays as `__new__` made it.
+    def __init__(self, **keywords: Any) -> None:
+        """Check the keywords as flags over the defaults, and take the values that result.
+
+        If they are all settings, `dataclasses.replace` may have passed them. Then those that differ
+        from the defaults are checked, and none counts as chosen.
         """
-        defaults = draft_of(unchecked(type(self), {}))
-        checked = defaults.complete(**chosen_or_not_default(self)).make(type(self))
-        vars(self).update(vars(checked))  # `vars`, because the class is frozen
+        check_names(keywords, type(self))
+        is_copy = keywords.keys() == self.declarations.keys()
+        if is_copy:
+            keywords = {
+                name: value
+                for name, value in keywords.items()
+                if value != self.declarations[name].default
+            }
+        new = self.from_draft(draft_of(self.unchecked({})).complete(**keywords))
+        vars(self).update(vars(new))  # `vars`, because the class is frozen
+        object.__setattr__(self, "chosen", {} if is_copy else new.chosen)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what `copy` and `pickle` take: all but `chosen`. Python's default would have the
+        slot, and the copy, which is frozen, would reject it.
+        """
+        return vars(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the settings of the original. None of them is chosen."""
+        vars(self).update(state)
+        object.__setattr__(self, "chosen", {})
+
+    @classmethod
+    def unchecked(cls, values: Mapping[str, Any]) -> Self:
+        """Make a recipe or options without checks. None of the settings is chosen.
+
+        Missing settings get their defaults, and unknown names are ignored.
+        """
+        new = cls.__new__(cls)
+        new.__setstate__(
+            {
+                name: values.get(name, declared.default)
+                for name, declared in cls.declarations.items()
+            }
+        )
+        return new
+
+    @classmethod
+    def from_draft(cls, draft: Draft) -> Self:
+        """Make a recipe or options of the draft's values, without further checks.
+
+        `chosen` has the names and sources of the user's values that no rule has changed.
+        """
+        new = cls.unchecked({name: sourced.value for name, sourced in draft.values.items()})
+        for name in cls.declarations:
+            sourced = draft.values[name]
+            if sourced.is_chosen:
+                new.chosen[name] = sourced.source
+        return new
+
+
+AnySettings = TypeVar("AnySettings", bound=Settings)
+
+
+def draft_of(*configs: Settings) -> Draft:
+    """Make a draft of a recipe, options or both. The source of all values is a recipe."""
+    return Draft(
+        {
+            name: SourcedValue(declared, getattr(config, name))
+            for config in configs
+            for name, declared in config.declarations.items()
+        }
+    )
 
 
 def chosen_or_not_default(config: Settings) -> dict[str, Any]:
@@ -92,17 +162,14 @@ def chosen_or_not_default(config: Settings) -> dict[str, Any]:
 def changed(config: AnySettings, **given: Any) -> AnySettings:
     """Return a copy of a recipe or options with the values `given`.
 
-    An older value that has no effect beside these is dropped or replaced, also a chosen one, and
-    stays so if `changed` is called again. An optimizer's own defaults take the place of other
-    defaults, but of no value that was chosen. `Draft.resolve` has the rules; its notes are left out
-    here. Raises ValueError if one of `given` is wrong or has no effect, or if an older value
-    contradicts it, as a warm-up of 10 epochs does to `epochs=5`.
+    An older value that has no effect beside these is dropped or replaced, also a chosen one. The
+    other chosen ones stay chosen. Raises ValueError if one of `given` is wrong or has no effect, or
+    if an older value contradicts it, as a warm-up of 10 epochs does to `epochs=5`.
     """
     check_names(given, type(config))
     # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.
-    draft = draft_of(config)._replace(chosen_earlier=tuple(config.chosen)).complete(**given)
-    new = draft.make(type(config))
-    # What the user chose earlier stays chosen, unless a rule has set it.
+    draft = draft_of(config).complete(**given)
+    new = type(config).from_draft(draft)
     for name, source in config.chosen.items():
         if not draft.values[name].by_rule:
             new.chosen.setdefault(name, source)

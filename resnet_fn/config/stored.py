@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resnet_fn.config.base_settings import AnySettings, unchecked
 from resnet_fn.config.declaration import check_names
-from resnet_fn.config.draft import Draft, draft_of
+from resnet_fn.config.draft import Draft
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import changed
+from resnet_fn.config.settings import AnySettings, changed, draft_of
 
 
 def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:
@@ -55,4 +54,4 @@ def stored_settings(
         name: declared.convert(stored.get(name, declared.if_not_stored))
         for name, declared in settings_class.declarations.items()
     }
-    return unchecked(settings_class, values)
+    return settings_class.unchecked(values)

@@ -12,7 +12,6 @@ from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint, run_of
-from resnet_fn.config.base_settings import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe, check_buildable
@@ -228,7 +227,7 @@ def open_trained_dataset(
     return open_dataset(
         trained.recipe,
         data_dir,
-        options=unchecked(RunOptions, {"val_list": val_list, "progress": False}),
+        options=RunOptions.unchecked({"val_list": val_list, "progress": False}),
         workers=workers,
         splits=("test",),
         run=run_of(trained.checkpoint.path),

@@ -68,7 +68,7 @@ def plan_asked_for(asked: Asked) -> Plan:
             f"--{flag_name(name)}: --inputs already defines the batches; leave out one of the flags"
         )
     with cli.as_usage_error():
-        named = recipes.load_recipe(asked.recipe or RECIPE).complete().make(Recipe)
+        named = Recipe.from_draft(recipes.load_recipe(asked.recipe or RECIPE).complete())
         size, settings = asked.batch_size or 4, dict(asked.settings)
         recipe = ladder_recipe(named, size, asked.learning_rate, settings)
         if asked.inputs:

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.base_settings import Source
-from resnet_fn.config.draft import Draft, draft_of
+from resnet_fn.config.draft import Draft, Source
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import ENDING, read_recipe_file
-from resnet_fn.config.settings import changed
+from resnet_fn.config.settings import changed, draft_of
 
 RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 

@@ -11,10 +11,9 @@ from mindspore import nn, ops
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, earlier_run
 from resnet_fn.checkpoint.writer import CheckpointWriter
-from resnet_fn.config.draft import draft_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
-from resnet_fn.config.settings import chosen_or_not_default
+from resnet_fn.config.settings import chosen_or_not_default, draft_of
 from resnet_fn.data.agreement import check_settings, identify
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.run_folder import RunFolder, will_resume
+from resnet_fn.checkpoint.run_folder import RunFolder, draft_of_start
 from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -132,10 +132,9 @@ def train(
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        base = load_recipe(recipe)
-        given = chosen_or_not_default(options)
-        file = base._replace(resumes=will_resume(base, given)).complete(**given)
-        recipe, options, left_out = file.make(Recipe), file.make(RunOptions), file.drop_notes
+        draft = draft_of_start(load_recipe(recipe), chosen_or_not_default(options))
+        recipe, options = Recipe.from_draft(draft), RunOptions.from_draft(draft)
+        left_out = draft.drop_notes
     # This comes before anything is written, because in msrun's scheduler process the call never
     # returns.
     workers = process.start(options.device, options.threads, options.fast_math)

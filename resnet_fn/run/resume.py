@@ -16,6 +16,7 @@ from resnet_fn.checkpoint.manifest import CheckpointError
 from resnet_fn.checkpoint.parameters import missing_buffers, restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, locate, run_of
 from resnet_fn.config.declaration import BALANCED, CUSTOM
+from resnet_fn.config.optimizers import settings_read_by
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import shell_words, warn
@@ -218,8 +219,10 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's
     recipe.
     """
-    ours = to_dict(recipe)
-    theirs = to_dict(recipe_from_dict(checkpoint.state["recipe"]))
+    ours, theirs = (
+        to_dict(each) | settings_read_by(each.optimizer, vars(each))  # not 0, but what it means
+        for each in (recipe, recipe_from_dict(checkpoint.state["recipe"]))
+    )
     ours |= {name: theirs[name] for name in _kept_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
         preparation = typed_preparation(recipe, chosen(recipe))

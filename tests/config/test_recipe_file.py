@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.draft import draft_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import read_recipe_file, read_toml, recipe_text
-from resnet_fn.config.settings import chosen_or_not_default
+from resnet_fn.config.settings import chosen_or_not_default, draft_of
 from resnet_fn.config.stored import draft_of_run
 from resnet_fn.config.values import to_dict
 from resnet_fn.recipes import RECIPES, load_recipe
@@ -53,7 +52,7 @@ def test_a_file_overrides_what_it_extends():
         RECIPES["cifar10_resnet18"], name="mine", schedule="step", **changes
     )
     recipe, options, _ = parse(["--recipe", "mine.toml"])
-    assert recipe == expected == load_recipe("mine.toml").complete().make(Recipe)
+    assert recipe == expected == Recipe.from_draft(load_recipe("mine.toml").complete())
     assert type(recipe.learning_rate) is type(recipe.milestones[0]) is float
     assert options == RunOptions(data_dir="set/ü", log_every=5)
 
@@ -62,7 +61,7 @@ def test_a_file_may_extend_one_at_home(monkeypatch):
     monkeypatch.setenv("HOME", str(Path("home").resolve()))
     write('extends = "digits"; epochs = 7', "home/base.toml")
     write('extends = "~/base.toml"')
-    assert load_recipe("mine.toml").complete().make(Recipe).epochs == 7
+    assert Recipe.from_draft(load_recipe("mine.toml").complete()).epochs == 7
 
 
 def test_flags_override_the_file():
@@ -182,30 +181,6 @@ def test_a_dropped_setting_of_a_file_is_named():
     assert (draft.values["policy_ops"].line, draft.values["policy_ops"].value) == ("", 2)
 
 
-def test_what_an_optimizer_brought_goes_with_it():
-    """Lion brings beta2 0.99, which nobody chose; twice, one file above the other."""
-    write('optimizer = "lion"', "d.toml")
-    write('extends = "d.toml"; optimizer = "sgd"', "c.toml")
-    write('extends = "c.toml"; optimizer = "lion"', "b.toml")
-    write('extends = "b.toml"; optimizer = "sgd"', "a.toml")
-    recipe, _, left_out = parse(["--recipe", "a.toml"])
-    assert recipe.beta2 == Recipe().beta2
-    assert not [line for line in left_out if line.startswith("beta2")]
-    assert parse(["--recipe", "a.toml", "--optimizer", "adamw"])[0].beta2 == 0.999
-
-
-def test_an_optimizers_default_replaces_no_chosen_setting():
-    """Lion's beta2 is 0.99 unless the user has chosen one, in a file, too."""
-    write('optimizer = "adamw"; beta2 = 0.95')
-    write('extends = "../mine.toml"', "further/yours.toml")
-    assert parse(["--recipe", "mine.toml", "--optimizer", "lion"])[0].beta2 == 0.95
-    # nor one that a file above has, which counts as a recipe
-    assert parse(["--recipe", "further/yours.toml", "--optimizer", "lion"])[0].beta2 == 0.95
-    write('optimizer = "lion"; beta2 = 0.95', "lion.toml")
-    write('extends = "lion.toml"; optimizer = "lion"', "twice.toml")
-    assert parse(["--recipe", "twice.toml"])[0].beta2 == 0.95
-
-
 def test_each_value_of_recipe_files_has_its_line():
     write('# b = 1; a = 1; ; "b" = [;  2, 3]   # c = 4;   c-d = "x = 5"; \'e\' = 1e-3')
     values = {"a": 1, "b": [2, 3], "c-d": "x = 5", "e": 1e-3}
@@ -245,7 +220,11 @@ def test_what_a_run_writes_is_the_same_recipe(name):
     Path("recipe.toml").write_text(recipe_text(recipe, options), encoding="utf-8")
     again = read_recipe_file(Path("recipe.toml"), RECIPES).complete()
     expected = recipe, RunOptions(data_dir=odd, accumulate=2), ()
-    assert (again.make(Recipe), again.make(RunOptions), again.drop_notes) == expected
+    assert (
+        Recipe.from_draft(again),
+        RunOptions.from_draft(again),
+        again.drop_notes,
+    ) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from resnet_fn.config.draft import draft_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import draft_of
 from resnet_fn.recipes import RECIPES
 
 DECLARED = Recipe.declarations | RunOptions.declarations
@@ -59,7 +59,9 @@ def test_flags_have_an_effect_or_are_errors(recipe):
         merged = base.resolve(given)
         assert values(merged)[name] == given[name]
         if not merged.faults:
-            again = draft_of(merged.make(Recipe), merged.make(RunOptions)).resolve(given)
+            again = draft_of(Recipe.from_draft(merged), RunOptions.from_draft(merged)).resolve(
+                given
+            )
             assert (values(again), again.drop_notes, again.faults) == (values(merged), (), ())
 
 
@@ -74,20 +76,6 @@ def test_resolving_twice_is_resolving_once(recipe):
         merged = base.resolve(given)
         assert merged.resolve({}) == merged
         assert merged.resolve(given) == merged
-
-
-def test_an_optimizers_defaults_hold_unless_others_are_chosen():
-    base = draft_of(RECIPES["digits"], RunOptions())
-    for given, beta2 in (
-        ({"optimizer": "lion"}, 0.99),
-        ({"optimizer": "lion", "beta2": 0.999}, 0.999),
-        ({"optimizer": "adamw"}, 0.999),
-    ):
-        for resumes in (False, True):  # the same command, repeated
-            merged = base._replace(resumes=resumes).resolve(given)
-            assert (values(merged)["beta2"], merged.faults) == (beta2, ())
-    stored = draft_of(Recipe(optimizer="lion", beta2=0.95), RunOptions())._replace(resumes=True)
-    assert values(stored.resolve({"optimizer": "lion"}))["beta2"] == 0.95
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -333,7 +333,7 @@ def test_runs_of_earlier_commits_continue_bit_identically(
 def test_an_old_run_of_a_recipe_file_resumes(write_recipe, start, rejected):
     """The file gets `head_lr_factor` from finetune, and the run began before that setting."""
     file = write_recipe({"extends": "finetune", "epochs": 3})
-    recipe = load_recipe(file).complete().make(Recipe)
+    recipe = Recipe.from_draft(load_recipe(file).complete())
     assert recipe.head_lr_factor == 10.0
     stored = {"update": 5, "best": None, "last": None, "recipe": to_dict(recipe)}
     del stored["recipe"]["head_lr_factor"]
@@ -342,8 +342,21 @@ def test_an_old_run_of_a_recipe_file_resumes(write_recipe, start, rejected):
     assert start(recipe, out_dir="run", resume="auto")[1].path == found
     _, notes = resumed_recipe(recipe, load_checkpoint(found))
     assert any("head_lr_factor stays 1.0, not 10.0" in note for note in notes)
-    other = load_recipe(file).complete(head_lr_factor=5.0).make(Recipe)
+    other = Recipe.from_draft(load_recipe(file).complete(head_lr_factor=5.0))
     assert "(head_lr_factor 1.0 → 5.0)" in rejected(other, out_dir="run")
+
+
+def test_zero_equals_the_beta2_that_older_runs_stored(start, rejected):
+    """Older versions stored each optimizer's own beta2, for which the default now has 0."""
+    for optimizer, beta2 in (("adamw", 0.999), ("lion", 0.99), ("sgd", 0.999)):
+        recipe = Recipe(optimizer=optimizer)
+        stored = {"update": 5, "best": None, "last": None}
+        stored["recipe"] = {**to_dict(recipe), "beta2": beta2}
+        arrays = {"w": np.zeros(3, np.float32)}
+        path = RunFolder(Path(optimizer)).checkpoint_path(5)
+        written = write_checkpoint(path, arrays, arrays, stored)
+        assert start(recipe, out_dir=optimizer, resume="auto")[1].path == written
+    assert "(beta2 0.99 → 0.95)" in rejected(Recipe(optimizer="lion", beta2=0.95), out_dir="lion")
 
 
 @pytest.mark.parametrize(

@@ -164,8 +164,8 @@ def test_a_row_lists_the_settings_of_its_function(name):
     parameters = inspect.signature(make).parameters
     of_all = {"groups", "momentum", "beta1"}
     assert parameters.keys() - of_all - {"decoupled"} == {*row.settings}
-    own = {**row.value_if_zero, **row.own_defaults}
-    assert own == {setting: parameters[setting].default for setting in own}
+    values = row.value_if_zero
+    assert values == {setting: parameters[setting].default for setting in values}
 
 
 def test_bias_corrections_are_float32_of_the_exact_ones():

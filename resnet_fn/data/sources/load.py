@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from resnet_fn.config.base_settings import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.recipe import Recipe, check_buildable
@@ -90,7 +89,7 @@ def open_dataset(
         unneeded = "train" not in splits and lists["val_list"]
         if unneeded and not Path(lists["train_list"]).is_file():
             lists["train_list"] = ""  # evaluation needs no training list
-        options = unchecked(RunOptions, vars(options) | lists)
+        options = RunOptions.unchecked(vars(options) | lists)
     skip = recipe.on_bad_sample == "skip"
     check = options.check_files
     if skip and check == "no":

@@ -16,7 +16,7 @@ def side_of_recipe(name: str) -> Side:
     Raises UsageError for a recipe whose data are not image files.
     """
     with as_usage_error():
-        recipe = recipes.load_recipe(name).complete().make(Recipe)
+        recipe = Recipe.from_draft(recipes.load_recipe(name).complete())
     if not recipe.of_files:
         known = ", ".join(
             recipe_name for recipe_name in recipes.RECIPES if recipes.recipe(recipe_name).of_files

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.config.base_settings import unchecked
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
@@ -23,7 +22,7 @@ CLASSES = ("bee", "cat with a space", "éléphant")
 
 
 def listing(train_list, val_list):
-    return unchecked(RunOptions, {"train_list": train_list, "val_list": val_list})
+    return RunOptions.unchecked({"train_list": train_list, "val_list": val_list})
 
 
 def listed(folder, half, form):
