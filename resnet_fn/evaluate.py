@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli, shared_flags
-from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.packages import how_to_install
 from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.setting_names import flag_name
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.outputs import check_output, has_keys, write_output

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.output_paths import folder_to_write
 from resnet_fn.config.printing import say, shell_words
+from resnet_fn.config.setting_names import flag_name
 
 _EXAMPLES = """examples:
   python -m resnet_fn.pack /data/imagenet /data/imagenet-records --shards 64

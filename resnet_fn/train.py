@@ -79,7 +79,11 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
         )
     with cli.as_usage_error():
         draft = draft_of_start(base, given)
-    return Recipe.from_draft(draft), RunOptions.from_draft(draft), (*notes, *draft.drop_notes)
+    return (
+        Recipe.from_draft(draft),
+        RunOptions.from_draft(draft),
+        (*notes, *draft.drop_notes.values()),
+    )
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:

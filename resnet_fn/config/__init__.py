@@ -7,7 +7,8 @@ To read the settings, follow one setting:
     rules             which settings need which others
     draft             where each setting comes from; how flags, a file and a recipe are merged, and
                       how the rules are applied
-    settings          the base class of recipe and options, whose constructor checks the settings
+    setting_names     the names of all settings, and hints about others
+    settings          the base class of recipe and options; its constructor checks the settings
     recipe, options   all settings
     recipe_file       reads and writes a recipe file
     stored            reads the settings that runs, checkpoints and traces have stored

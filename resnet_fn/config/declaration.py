@@ -15,18 +15,17 @@ through `convert` and `wrong`.
 import dataclasses
 import math
 import numbers
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from resnet_fn.config.foreign_flags import advice_on_setting
-from resnet_fn.config.hints import hint_for_square_size, hint_for_value, list_names, suggest_name
+from resnet_fn.config.hints import hint_for_square_size, hint_for_value, list_names
 from resnet_fn.config.values import show_value
 
 # choices of a setting: see `Declaration.is_yes_no_auto`
 YES_NO_AUTO = ("auto", "yes", "no")
 BALANCED = "balanced"  # value of `class_weights` and `sampling`
-# Value for a caller's net, data set or loss in `resnet_fn.fit`. No flag accepts it. Checkpoints and
-# config.json contain it, so it stays "own".
+# Value for a caller's net, data set or loss in `resnet_fn.fit`; the rules reject it elsewhere.
+# Checkpoints and config.json contain it, so it stays "own".
 CUSTOM = "own"
 # Units that change more than the help: see `Declaration.unit`.
 PATH = "path"
@@ -108,8 +107,9 @@ class Declaration:
 
     def wrong(self, value: Any) -> str:
         """Return what is wrong with a value, such as "is too small; give more than 0", or ""."""
-        check = self._wrong_text if isinstance(self.default, str) else self._wrong_number
-        return self._wrong_type(value) or check(value)
+        if wrong := self._wrong_type(value):
+            return wrong
+        return self._wrong_text(value) if isinstance(value, str) else self._wrong_number(value)
 
     def checked(self, value: Any) -> Any:
         """Return a value with the setting's type, or raise a ValueError if it is not allowed."""
@@ -221,61 +221,7 @@ def _as_float(value: Any) -> Any:
 
 
 def _is_in(interval: str, number: float) -> bool:
-    """Return whether a number is in an interval such as "[0, 1)", which has 0 and not 1."""
+    """Return whether a number is in an interval such as "[0, 1)", which includes 0 but not 1."""
     low, high = map(float, interval[1:-1].split(","))
     is_bound = (number == low and interval[0] == "[") or (number == high and interval[-1] == "]")
     return is_bound or low < number < high
-
-
-def all_names(*settings_classes: Any) -> dict[str, str]:
-    """Map each name and alias of a setting to the setting's name, for example "lr" to
-    "learning_rate".
-    """
-    names = {}
-    for settings_class in settings_classes:
-        for name, declared in settings_class.declarations.items():
-            names[name] = name
-            for alias in declared.aliases:
-                names[alias.replace("-", "_")] = name
-    return names
-
-
-def check_names(
-    names: Iterable[str],
-    *settings_classes: Any,
-    caller: str = "",
-    useless: Collection[str] = (),
-) -> None:
-    """Raise a ValueError that lists those of `names` which are no settings of `settings_classes`.
-
-    The error starts with `caller`, by default the first class. Its hints name none of the settings
-    in `useless`.
-    """
-    known = all_names(*settings_classes)
-    useful = {word: name for word, name in known.items() if name not in useless}
-    caller = caller or settings_classes[0].__name__.lower()
-    faults = [
-        f"{caller}: unknown setting {name!r}; {_hint_for_name(name, useful)}"
-        for name in names
-        if known.get(name) != name
-    ]
-    if faults:
-        raise ValueError("; ".join(faults))
-
-
-def _hint_for_name(name: str, known: Mapping[str, str]) -> str:
-    if name in known:  # an alias, which only flags and recipe files may use
-        return f"did you mean {known[name]}?"
-    return hint_for_setting(name, known)
-
-
-def hint_for_setting(word: str, known: Mapping[str, str]) -> str:
-    """Return a hint about an unknown setting. `known` is the result of `all_names`, or a part of
-    it.
-    """
-    return advice_on_setting(word, known) or suggest_name(word, sorted(set(known.values())))
-
-
-def flag_name(name: str) -> str:
-    """Return a setting's flag without the leading dashes."""
-    return name.replace("_", "-")

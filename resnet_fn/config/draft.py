@@ -8,14 +8,14 @@ a note; if not, that is an error:
 
     draft = draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
     draft.resolve({"schedule": "cosine"}).drop_notes
-        ("milestones 30.0,60.0 is left out: it needs --schedule step",)
+        {"milestones": "milestones 30.0,60.0 is left out: it needs --schedule step"}
     draft.resolve({"schedule": "cosine", "milestones": (30.0,)}).faults  # both are flags
         (("milestones", "milestones: (30.0,) needs --schedule step"),)
     Recipe.from_draft(draft.complete(epochs=30))  # `complete` raises an error for faults
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from resnet_fn.config.declaration import Declaration
@@ -24,10 +24,7 @@ from resnet_fn.config.values import expand_home, show_value
 
 
 class Source(enum.IntEnum):
-    """Where a setting's value comes from, weakest first.
-
-    The user chose those of FILE and FLAG, unless a rule has changed them.
-    """
+    """Where a setting's value comes from, weakest first."""
 
     # a named recipe, a file that the user's file extends, a run that is resumed, or a default
     RECIPE = 0
@@ -40,9 +37,10 @@ class SourcedValue(NamedTuple):
 
     declared: Declaration
     value: Any  # can have a wrong type before the checks
+    # Of a value that a rule has set (`by_rule`): the source of the setting that the rule obeyed, so
+    # that later rules take this value to be as strong.
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
-    # Whether a rule has set the value. If so, `source` is that of the setting that won.
     by_rule: bool = False
 
     @property
@@ -60,12 +58,14 @@ class SourcedValue(NamedTuple):
         """Return whether dropping the setting takes something from the user: a value other than
         `dropped_to`, or one that the user gave and that does not mean off (0, false, empty).
         """
-        is_wanted = self.is_chosen and self.value
-        return bool(is_wanted or self.value != self.declared.dropped_to)
+        if self.value != self.declared.dropped_to:
+            return True
+        return self.is_chosen and bool(self.value)
 
     @property
     def needs_note(self) -> bool:
         """Return whether the user should hear that the value is dropped: somebody asked for it."""
+        # an older version may have stored `if_not_stored`, its default
         usual = (self.declared.default, self.declared.if_not_stored)
         return self.is_chosen or self.value not in usual
 
@@ -79,52 +79,43 @@ class SourcedValue(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """Settings with their sources, which need not be valid yet."""
+    """Settings with their sources. They need not be valid before `resolve`."""
 
     values: Mapping[str, SourcedValue]
-    drop_notes: tuple[str, ...] = ()  # lines about dropped settings
-    # Pairs (setting, error text) for invalid settings, and for broken rules that changed nothing.
-    faults: tuple[tuple[str, str], ...] = ()
     resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
+    # Of `resolve`: lines about dropped settings, by their names, and pairs (setting, error text) for
+    # invalid settings and for broken rules that changed nothing.
+    drop_notes: Mapping[str, str] = {}
+    faults: tuple[tuple[str, str], ...] = ()
 
     def resolve(self, given: Mapping[str, Any]) -> "Draft":
-        """Return this draft with the flags `given`, after all checks. A KeyError is raised for an
-        unknown name.
+        """Return this draft with the flags `given` over its values, after all checks.
 
-        The flags are put over the draft's values, and values are converted to their settings' types
-        where that is possible. Then each value is checked by itself, and the rules are applied in
-        their order. A broken rule does nothing to a setting that has nothing to lose
-        (`would_be_lost`). To others, it does this:
-
-            "drop"    The setting gets `dropped_to`, with a note if somebody asked for its value. A
-                      fault if the user chose it, and it is as strong as the settings read.
-            "error"   A fault.
-            Replace   The setting read is replaced, with a note. A fault if it is as strong.
+        Values get their settings' types where that is possible. Then each is checked by itself, and
+        the rules are applied in their order; for a broken one, see `Rule.on_break`. A KeyError is
+        raised for an unknown name.
         """
-        resolution = _Resolution(self._with_flags(given), self.drop_notes)
-        for rule in RULES:  # in order, because a rule may change what a later one reads
-            if self._must_obey(rule, resolution.values):
-                resolution.apply(rule)
-        return self._replace(
-            values=resolution.values,
-            drop_notes=tuple(resolution.notes),
-            faults=tuple(resolution.faults),
-        )
-
-    def _with_flags(self, given: Mapping[str, Any]) -> dict[str, SourcedValue]:
-        """Return the values with the flags `given` over them, in the types of their settings."""
         flags = {
             name: SourcedValue(self.values[name].declared, value, Source.FLAG)
             for name, value in given.items()
         }
         merged = {**self.values, **flags}
-        return {name: sourced.converted() for name, sourced in merged.items()}
+        values = {name: sourced.converted() for name, sourced in merged.items()}
+        resolution = _Resolution(values, without(given, self.drop_notes))
+        for rule in RULES:  # in order, because a rule may change what a later one reads
+            if self._must_obey(rule, resolution.values):
+                resolution.apply(rule)
+        return self._replace(
+            values=resolution.values,
+            drop_notes=resolution.notes,
+            faults=tuple(resolution.faults),
+        )
 
     def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
         """Return whether a rule counts here.
 
-        A rule for new runs counts if the run is new and the user chose one of the settings that the
-        rule has or reads. If the user chose none, the recipe can be that of a stored run.
+        A stored run may break a rule for new runs: one that is resumed, or one whose recipe is read,
+        in which the user chose none of the settings that the rule has or reads.
         """
         if not rule.only_new_runs:
             return True
@@ -140,13 +131,21 @@ class Draft(NamedTuple):
             raise ValueError("; ".join(text for _, text in draft.faults))
         return draft
 
+    def plain_values(self) -> dict[str, Any]:
+        """Return the values without their sources."""
+        return {name: sourced.value for name, sourced in self.values.items()}
+
+    def chosen(self) -> dict[str, Source]:
+        """Return the settings that the user chose and no rule has changed, with their sources."""
+        return {name: sourced.source for name, sourced in self.values.items() if sourced.is_chosen}
+
 
 class _Resolution:
     """The values of a draft while `Draft.resolve` applies the rules to them."""
 
-    def __init__(self, values: dict[str, SourcedValue], notes: Iterable[str]) -> None:
+    def __init__(self, values: dict[str, SourcedValue], notes: dict[str, str]) -> None:
         self.values = values
-        self.notes = [*notes]  # lines about dropped settings
+        self.notes = notes
         # pairs (setting, error text), because a setting can have several
         self.faults = list[tuple[str, str]]()
         for name, sourced in values.items():
@@ -156,7 +155,7 @@ class _Resolution:
         self._invalid = {name for name, _ in self.faults}
 
     def apply(self, rule: Rule) -> None:
-        """If the values break a rule, change the weaker ones, or add faults."""
+        """If the values break a rule, do for each of its settings what `on_break` has."""
         read = {name: self.values[name].value for name in rule.reads if self._is_valid(name)}
         text = rule.broken_by(read)
         if not text:
@@ -165,32 +164,32 @@ class _Resolution:
             if not self._is_valid(name) or not self.values[name].would_be_lost:
                 continue
             if isinstance(rule.on_break, Replace):
-                self._replace_if_weaker(rule, rule.on_break.value, name, text)
+                self._replace_read(rule, rule.on_break.value, name, text)
             elif rule.on_break == "drop":
-                self._drop_if_weaker(rule, name, text)
+                self._drop(rule, name, text)
             else:
                 self._add_fault(name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
 
-    def _drop_if_weaker(self, rule: Rule, name: str, text: str) -> None:
-        """Drop a setting that breaks a rule if it is weaker than the strongest of those that the
-        condition reads, or if the user did not choose it. Otherwise, add a fault.
+    def _drop(self, rule: Rule, name: str, text: str) -> None:
+        """Drop a setting that breaks a rule. A fault if the user chose it, and none of the settings
+        that the condition reads is stronger.
         """
         sourced = self.values[name]
         strength = max(self.values[read].source for read in rule.reads if read != name)
-        if sourced.source >= strength and sourced.is_chosen:
+        if sourced.is_chosen and sourced.source >= strength:
             self._add_fault(name, text)
             return
-        # as strong as the setting that left it without effect, because later rules read it, too
         self._set(name, sourced.declared.dropped_to, strength)
         if sourced.needs_note:
-            self.notes.append(f"{name} {show_value(sourced.value)} is left out: it {_reason(text)}")
+            shown = show_value(sourced.value)
+            self.notes[name] = f"{name} {shown} is left out: it {_reason(text)}"
 
-    def _replace_if_weaker(self, rule: Rule, value: Any, name: str, text: str) -> None:
-        """Give the setting that the condition reads another value if it is weaker than `name`, which
-        breaks the rule. Otherwise, add a fault.
+    def _replace_read(self, rule: Rule, value: Any, name: str, text: str) -> None:
+        """Give the setting that the condition reads another value, because of `name`, which breaks
+        the rule. A fault if the setting read is as strong.
         """
         (read,) = rule.reads
         old = self.values[read]
@@ -202,7 +201,7 @@ class _Resolution:
         shown = show_value(old.value)
         new = show_value(value)
         change = f"{shown} becomes {new}" if new else f"{shown} is left out"
-        self.notes.append(f"{read} {change}: {name} {_reason(text)}")
+        self.notes[read] = f"{read} {change}: {name} {_reason(text)}"
 
     def _set(self, name: str, value: Any, source: Source) -> None:
         declared = self.values[name].declared
@@ -213,6 +212,11 @@ class _Resolution:
         sourced = self.values[name]
         line = f"{sourced.line}: " if sourced.line else ""
         self.faults.append((name, f"{line}{name}: {sourced.value!r} {text}"))
+
+
+def without(names: Collection[str], notes: Mapping[str, str]) -> dict[str, str]:
+    """Return the notes but those about settings in `names`, which got other values."""
+    return {name: note for name, note in notes.items() if name not in names}
 
 
 def _reason(text: str) -> str:

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resnet_fn.config.declaration import all_names, hint_for_setting
-from resnet_fn.config.draft import Draft, Source, SourcedValue
+from resnet_fn.config.draft import Draft, Source, SourcedValue, without
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.setting_names import all_names, hint_for_setting
 from resnet_fn.config.settings import draft_of
 from resnet_fn.config.values import expand_home, to_dict
 
@@ -65,7 +65,7 @@ def read_recipe_file(
             values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
     if faults:
         raise ValueError("; ".join(faults))
-    return base._replace(values=values)
+    return base._replace(values=values, drop_notes=without(written_as, base.drop_notes))
 
 
 def _check_format(entry: Entry | None) -> None:

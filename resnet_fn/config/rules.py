@@ -49,9 +49,11 @@ class Rule(NamedTuple):
     text: str
     # What happens if the rule is broken and dropping the setting would take something from the user
     # (`SourcedValue.would_be_lost`):
-    #   "drop": the setting is dropped if it is the weaker one, or not chosen; else it is an error
-    #   "error": it is always an error
-    #   Replace: the setting that the condition reads changes if it is weaker; else it is an error
+    #   "drop": the setting gets `dropped_to`, with a note if somebody asked for its value; an error
+    #       if the user chose it, and none of the settings that the condition reads is stronger
+    #   "error": an error
+    #   Replace: the setting that the condition reads gets a value, with a note; an error if it is as
+    #       strong as the setting that needs the condition
     on_break: Literal["drop", "error"] | Replace = "drop"
     # whether stored runs, which may be older than the rule, and commands that resume one need not
     # obey it
@@ -89,28 +91,27 @@ _ONLY_IN_PYTHON = "is only for resnet_fn.fit in Python; give a data set or net o
 
 
 def _trains_head(freeze: str, train_only: str) -> bool:
-    """Return whether a weight of the last layer is trained, by the names that `models.parts.select`
-    understands: its part `fc`, or its path.
-    """
-
-    def is_listed(path: str, names: str) -> bool:
-        return any(
-            fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", path)
-        )
-
-    paths = ("fc.weight", "fc.bias")
+    """Return whether a weight of the last layer is trained."""
     return any(
-        not is_listed(path, freeze) and (not train_only or is_listed(path, train_only))
-        for path in paths
+        not _is_listed(path, freeze) and (not train_only or _is_listed(path, train_only))
+        for path in ("fc.weight", "fc.bias")
     )
 
 
-def _rule_of_optimizers(setting: str, text: str = "") -> Rule:
+def _is_listed(path: str, names: str) -> bool:
+    """Return whether `names`, separated by commas, have a parameter of the last layer: its part,
+    `fc`, or its path. They may have * and ?, as `models.parts.select` understands them.
+    """
+    patterns = [name.strip() for name in names.split(",")]
+    return any(fnmatchcase("fc", name) or fnmatchcase(path, name) for name in patterns)
+
+
+def _rule_of_optimizers(setting: str) -> Rule:
     """Return the rule of a setting that only some optimizers read."""
     return Rule(
         setting,
         lambda optimizer: setting in OPTIMIZERS[optimizer].settings,
-        text or f"needs --optimizer {optimizers_reading(setting, 'or').lower()}",
+        f"needs --optimizer {optimizers_reading(setting, 'or').lower()}",
     )
 
 
@@ -302,12 +303,13 @@ RULES = (
         lambda accumulate, sync_batchnorm: accumulate == 1 or not sync_batchnorm,
         "cannot be used with --sync-batchnorm; give --accumulate 1 or --no-sync-batchnorm",
     ),
-    _rule_of_optimizers(
+    Rule(
         "nesterov",
+        lambda optimizer: "nesterov" in OPTIMIZERS[optimizer].settings,
         f"is for {optimizers_reading('nesterov')}, not for {{optimizer}}; give --no-nesterov",
     ),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
-    # nesterov has a rule above, whose text names the flag that turns it off
+    # the rule of nesterov is above: its text names the flag that turns it off
     *(_rule_of_optimizers(setting) for setting in OPTIMIZER_SETTINGS if setting != "nesterov"),
     Rule(
         "trust_coefficient",

@@ -9,7 +9,7 @@ settings, or raises an error. Other settings may get other values than their def
     recipe.chosen                  # {"optimizer": Source.FLAG, "seed": Source.FLAG}
     changed(recipe, seed=2)        # a copy, which is checked, too
 
-All recipes are made in three steps, which `draft.py` explains:
+Wherever settings are merged, that takes three steps, which `draft.py` explains:
 
     draft = draft_of(recipe)               # the settings, with the source of each
     draft = draft.complete(seed=2)         # flags over them, all checks, all rules
@@ -24,14 +24,15 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from resnet_fn.config.declaration import Declaration, check_names
+from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.draft import Draft, Source, SourcedValue
+from resnet_fn.config.setting_names import check_names
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Settings:
-    """Settings that are checked, and that do not change. A subclass declares them, and becomes a
-    frozen dataclass:
+    """Settings that are checked, and that do not change. A subclass declares them, each with its
+    type, and becomes a frozen dataclass:
 
         class RunOptions(Settings):
             keep_last: int = setting("logs and checkpoints", 3, "checkpoints to keep")
@@ -45,9 +46,8 @@ class Settings:
     __slots__ = ("chosen",)
     chosen: dict[str, Source]
     declarations: ClassVar[dict[str, Declaration]] = {}  # of the settings, by name
-    # What `help` and editors show of the constructor.
+    # Dataclasses have them; type checkers need these lines for `help` and `dataclasses.replace`.
     __signature__: ClassVar[inspect.Signature]
-    # As every dataclass has them; type checkers need the line for `dataclasses.replace`.
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __init_subclass__(cls) -> None:
@@ -55,7 +55,7 @@ class Settings:
 
         The class's docstring gets a line for each setting.
         """
-        cls.declarations = {**cls.declarations}  # those of a base class
+        cls.declarations = {**cls.declarations}  # a user's subclass of `Recipe` has those of it
         for name, declared in [*vars(cls).items()]:
             if isinstance(declared, Declaration):
                 declared.name = name
@@ -67,45 +67,50 @@ class Settings:
         about = (cls.__doc__ or "").rstrip()
         cls.__doc__ = f"{about}\n\n    Attributes:\n{lines}"
         dataclasses.dataclass(frozen=True, kw_only=True, init=False)(cls)
-        keywords = [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=field.type,
-            )
-            for field in dataclasses.fields(cls)
-        ]
-        cls.__signature__ = inspect.Signature(keywords)
+        # `help` and editors show these keywords; `__init__` has only **keywords.
+        cls.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=field.default,
+                    annotation=field.type,
+                )
+                for field in dataclasses.fields(cls)
+            ]
+        )
 
     def __init__(self, **keywords: Any) -> None:
         """Check the keywords as flags over the defaults, and take the values that result.
 
-        If they are all settings, `dataclasses.replace` may have passed them. Then those that differ
-        from the defaults are checked, and none counts as chosen.
+        `dataclasses.replace` passes all settings, whichever the caller gave. So if all are passed,
+        none counts as chosen, those that differ from their defaults are checked as flags, and a
+        rule may change the others.
         """
         check_names(keywords, type(self))
-        is_copy = keywords.keys() == self.declarations.keys()
-        if is_copy:
+        may_be_copy = keywords.keys() == self.declarations.keys()
+        if may_be_copy:
             keywords = {
                 name: value
                 for name, value in keywords.items()
                 if value != self.declarations[name].default
             }
-        new = self.from_draft(draft_of(self.unchecked({})).complete(**keywords))
-        vars(self).update(vars(new))  # `vars`, because the class is frozen
-        object.__setattr__(self, "chosen", {} if is_copy else new.chosen)
+        draft = draft_of(self.unchecked({})).complete(**keywords)
+        self._fill(draft.plain_values(), {} if may_be_copy else draft.chosen())
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what `copy` and `pickle` take: all but `chosen`. Python's default would have the
-        slot, and the copy, which is frozen, would reject it.
-        """
-        return vars(self)
+    def _fill(self, values: Mapping[str, Any], chosen: Mapping[str, Source]) -> None:
+        """Set all attributes, of the settings of this class. Missing ones get their defaults."""
+        for name, declared in self.declarations.items():
+            vars(self)[name] = values.get(name, declared.default)  # `vars`: the class is frozen
+        sources = {name: chosen[name] for name in self.declarations if name in chosen}
+        object.__setattr__(self, "chosen", sources)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the settings of the original. None of them is chosen."""
-        vars(self).update(state)
-        object.__setattr__(self, "chosen", {})
+    @classmethod
+    def from_draft(cls, draft: Draft) -> Self:
+        """Make a recipe or options of the draft's values, without further checks."""
+        new = cls.__new__(cls)
+        new._fill(draft.plain_values(), draft.chosen())
+        return new
 
     @classmethod
     def unchecked(cls, values: Mapping[str, Any]) -> Self:
@@ -114,26 +119,16 @@ class Settings:
         Missing settings get their defaults, and unknown names are ignored.
         """
         new = cls.__new__(cls)
-        new.__setstate__(
-            {
-                name: values.get(name, declared.default)
-                for name, declared in cls.declarations.items()
-            }
-        )
+        new._fill(values, {})
         return new
 
-    @classmethod
-    def from_draft(cls, draft: Draft) -> Self:
-        """Make a recipe or options of the draft's values, without further checks.
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what `copy` and `pickle` take: all but `chosen`."""
+        return vars(self)
 
-        `chosen` has the names and sources of the user's values that no rule has changed.
-        """
-        new = cls.unchecked({name: sourced.value for name, sourced in draft.values.items()})
-        for name in cls.declarations:
-            sourced = draft.values[name]
-            if sourced.is_chosen:
-                new.chosen[name] = sourced.source
-        return new
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the settings of a copy. None of them is chosen."""
+        self._fill(state, {})
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -162,9 +157,10 @@ def chosen_or_not_default(config: Settings) -> dict[str, Any]:
 def changed(config: AnySettings, **given: Any) -> AnySettings:
     """Return a copy of a recipe or options with the values `given`.
 
-    An older value that has no effect beside these is dropped or replaced, also a chosen one. The
-    other chosen ones stay chosen. Raises ValueError if one of `given` is wrong or has no effect, or
-    if an older value contradicts it, as a warm-up of 10 epochs does to `epochs=5`.
+    An older value that has no effect beside these is dropped or replaced without a line, also a
+    chosen one; the other chosen ones stay chosen. It does not come back: SGD's nesterov is False
+    after a change to Adam and back. Raises ValueError if one of `given` is wrong or has no effect,
+    or if an older value contradicts it, as a warm-up of 10 epochs does to `epochs=5`.
     """
     check_names(given, type(config))
     # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.

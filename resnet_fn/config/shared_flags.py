@@ -8,9 +8,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from resnet_fn.config.cli import Parser, UsageError
-from resnet_fn.config.declaration import Declaration, flag_name
+from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.hints import hint_for_square_size
 from resnet_fn.config.options import RunOptions
+from resnet_fn.config.setting_names import flag_name
 
 # Arguments of `add_argument`.
 WHICH: dict[str, Any] = {

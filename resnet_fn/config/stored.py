@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resnet_fn.config.declaration import check_names
 from resnet_fn.config.draft import Draft
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import AnySettings, changed, draft_of
+from resnet_fn.config.setting_names import check_names
+from resnet_fn.config.settings import AnySettings, draft_of
 
 
 def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:
     """Make a recipe from the dict that `to_dict` has made and a checkpoint or a trace has
     stored.
     """
-    # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have.
-    # `changed` checks all values, too, and drops these settings.
-    return changed(_stored_recipe(settings))
+    # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have; a
+    # draft drops these.
+    return Recipe.from_draft(draft_of(_stored_recipe(settings)).complete())
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:

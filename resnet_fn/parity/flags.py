@@ -6,10 +6,10 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli, shared_flags
-from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.optimizers import OPTIMIZER_SETTINGS
 from resnet_fn.config.output_paths import file_to_write, folder_to_write
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.setting_names import flag_name
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.inputs.stored import line_of
 from resnet_fn.parity.pair.map_file import read_map

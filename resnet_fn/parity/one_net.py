@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.config import cli, shared_flags
-from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.hints import suggest_name
+from resnet_fn.config.setting_names import flag_name
 from resnet_fn.parity import flags
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.nets import Nets

@@ -6,8 +6,8 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.setting_names import flag_name
 from resnet_fn.config.settings import changed
 from resnet_fn.config.wording import words_of
 from resnet_fn.parity.asked import Asked

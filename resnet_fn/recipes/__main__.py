@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.declaration import flag_name
 from resnet_fn.config.draft import SourcedValue
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say, shell_words
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.setting_names import flag_name
 from resnet_fn.config.values import show_value
 from resnet_fn.runtime.console import wrapped
 
@@ -38,7 +38,7 @@ def details(name: str) -> str:
     lines += [_line(file.values[name]) for name in Recipe.declarations if name != "name"]
     if options := [file.values[name] for name in RunOptions.declarations if file.values[name].line]:
         lines += ["", "how it is run:", *map(_line, options)]
-    lines += ["", *file.drop_notes] if file.drop_notes else []
+    lines += ["", *file.drop_notes.values()] if file.drop_notes else []
     lines += ["", cli.with_typed_command(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
     return "\n".join(lines)
 

@@ -9,11 +9,12 @@ from mindspore import nn
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.parameters import assign, copy_arrays
-from resnet_fn.config.declaration import CUSTOM, check_names
+from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import NOT_OF_FIT
+from resnet_fn.config.setting_names import check_names
 from resnet_fn.config.wording import first_few, first_line
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import Arrays, DataSet, check_labels

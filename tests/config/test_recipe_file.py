@@ -86,6 +86,10 @@ def test_useless_settings_of_an_extended_file_are_dropped():
         recipe, _, left_out = parse(["--recipe", name])
         assert (recipe.max_shift, recipe.max_zoom) == (0, 0.0)
         assert left_out[0] == "max_shift 1 is left out: it is for data sets in memory"
+    write('extends = "mine.toml"; dataset = "digits"; max_shift = 2', "back.toml")
+    recipe, _, left_out = parse(["--recipe", "back.toml"])
+    assert recipe.max_shift == 2
+    assert not [line for line in left_out if line.startswith("max_shift")]
 
 
 def test_what_a_flag_drops_is_not_chosen():
@@ -219,7 +223,7 @@ def test_what_a_run_writes_is_the_same_recipe(name):
     options = RunOptions(data_dir=odd, accumulate=2, out_dir="runs/one", resume="never")
     Path("recipe.toml").write_text(recipe_text(recipe, options), encoding="utf-8")
     again = read_recipe_file(Path("recipe.toml"), RECIPES).complete()
-    expected = recipe, RunOptions(data_dir=odd, accumulate=2), ()
+    expected = recipe, RunOptions(data_dir=odd, accumulate=2), {}
     assert (
         Recipe.from_draft(again),
         RunOptions.from_draft(again),

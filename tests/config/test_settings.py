@@ -62,7 +62,7 @@ def test_flags_have_an_effect_or_are_errors(recipe):
             again = draft_of(Recipe.from_draft(merged), RunOptions.from_draft(merged)).resolve(
                 given
             )
-            assert (values(again), again.drop_notes, again.faults) == (values(merged), (), ())
+            assert (values(again), again.drop_notes, again.faults) == (values(merged), {}, ())
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
