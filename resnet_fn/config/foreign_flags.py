@@ -27,7 +27,7 @@ _VALUES = {
     "optimizer": {"give sgd, which has --momentum 0.9": "momentum nesterov"},
     "schedule": {
         "give step, with --milestones 30,60": "multi* step*",
-        "give cosine, with --warmup-epochs X": "one* cosine* cos* warm*",
+        "give cosine, with --warmup-epochs X": "one* cos* warm*",
         "give linear, which is poly with power 1": "poly*",
         "does not exist here; the nearest is cosine": "tanh",
         "give constant": "none fixed no const*",
@@ -43,7 +43,7 @@ _VALUES = {
         "give autoaugment": "auto* aa imagenet original* v0*",
     },
     "dataset": {
-        "did you mean imagefolder, with --data-dir FOLDER?": "imagenet* image* folder* custom",
+        "did you mean imagefolder, with --data-dir FOLDER?": "image* folder* custom",
         "the digits need no files; resnet_fn.fit takes arrays": "mnist* fashion* kmnist svhn*",
         "give cifar10 or cifar100": "cifar*",
     },

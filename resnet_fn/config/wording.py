@@ -26,15 +26,17 @@ def kind_of(value: object) -> str:
     if value is None:
         return "None"
     # A class of the caller that inherits from a package's class counts as the package's.
-    makers: Sequence[object] = (value if isinstance(value, type) else type(value)).__mro__
+    makers: Sequence[object]
     if isinstance(value, type):
         kind = f"the class {value.__name__}"
+        makers = value.__mro__
     elif callable(value) and hasattr(value, "__name__"):
         kind = f"the function {value.__name__}"
         makers = [value]
     else:
         name = type(value).__name__
         kind = f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+        makers = type(value).__mro__
     for maker in makers:
         module = getattr(maker, "__module__", None) or ""  # None: of a list's method
         package = module.partition(".")[0]
