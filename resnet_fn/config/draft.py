@@ -6,7 +6,7 @@ stronger than a file's line, which is stronger than a recipe. By one of `RULES`,
 another one that does not fit it. If it is the weaker one, it is usually dropped, and the run prints
 a note; if not, that is an error:
 
-    draft = draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
+    draft = settings.draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
     draft.resolve({"schedule": "cosine"}).drop_notes
         {"milestones": "milestones 30.0,60.0 is left out: it needs --schedule step"}
     draft.resolve({"schedule": "cosine", "milestones": (30.0,)}).faults  # both are flags

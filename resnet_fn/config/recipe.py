@@ -233,7 +233,6 @@ class Recipe(Settings):
         0.0,
         f"beta2 of {optimizers_reading('beta2')}; 0: {value_of_zero('beta2')}",
         within="[0, 1)",
-        if_not_stored=0.999,
     )
     epsilon: float = _optimizer(
         0.0,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resnet_fn.config.draft import Draft
+from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.setting_names import check_names
@@ -38,6 +39,10 @@ def _stored_recipe(settings: Mapping[str, Any]) -> Recipe:
     if rate:
         # A learning rate of 0 is rejected later, as in any recipe.
         settings["head_lr_factor"] = rate / (settings.get("learning_rate") or 1)
+    # Earlier versions stored an optimizer's own beta2 as a number, and 0.999 if it reads none.
+    usual = [(name, row.value_if_zero.get("beta2", 0.999)) for name, row in OPTIMIZERS.items()]
+    if (settings.get("optimizer", "sgd"), settings.get("beta2", 0.999)) in usual:
+        settings["beta2"] = 0.0
     return stored_settings(Recipe, settings)
 
 

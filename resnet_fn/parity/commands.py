@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resnet_fn.config import cli, shared_flags
+from resnet_fn.config.optimizers import settings_read_by
 from resnet_fn.config.output_paths import file_to_write, new_folder
 from resnet_fn.config.wording import first_few
 from resnet_fn.parity import flags
@@ -422,7 +423,8 @@ def _settings_of(plan: Plan) -> dict[str, Any]:
         for group in groups
         for name, value in vars(getattr(plan, group)).items()
     }
-    for name, value in settings.pop("optimizer.settings").items():
+    optimizer = settings_read_by(plan.optimizer.name, settings.pop("optimizer.settings"))
+    for name, value in optimizer.items():
         settings[f"optimizer.{name}"] = value
     left_out = (*groups, "batches", "seed")
     rest = {name: value for name, value in vars(plan).items() if name not in left_out}

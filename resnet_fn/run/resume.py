@@ -219,10 +219,11 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's
     recipe.
     """
-    ours, theirs = (
-        to_dict(each) | settings_read_by(each.optimizer, vars(each))  # not 0, but what it means
-        for each in (recipe, recipe_from_dict(checkpoint.state["recipe"]))
-    )
+    began = recipe_from_dict(checkpoint.state["recipe"])
+    ours, theirs = to_dict(recipe), to_dict(began)
+    if recipe.optimizer == began.optimizer:  # then 0 is equal to what it means for this one
+        ours |= settings_read_by(recipe.optimizer, ours)
+        theirs |= settings_read_by(began.optimizer, theirs)
     ours |= {name: theirs[name] for name in _kept_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
         preparation = typed_preparation(recipe, chosen(recipe))

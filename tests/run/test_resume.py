@@ -18,6 +18,7 @@ from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.stored import recipe_from_dict
 from resnet_fn.config.values import to_dict
 from resnet_fn.recipes import load_recipe
 from resnet_fn.run.build import Progress
@@ -356,7 +357,14 @@ def test_zero_equals_the_beta2_that_older_runs_stored(start, rejected):
         path = RunFolder(Path(optimizer)).checkpoint_path(5)
         written = write_checkpoint(path, arrays, arrays, stored)
         assert start(recipe, out_dir=optimizer, resume="auto")[1].path == written
-    assert "(beta2 0.99 → 0.95)" in rejected(Recipe(optimizer="lion", beta2=0.95), out_dir="lion")
+        assert recipe_from_dict(stored["recipe"]) == recipe
+    for recipe, changes in (
+        (Recipe(optimizer="lion", beta2=0.95), "(beta2 0.99 → 0.95)"),
+        (Recipe(optimizer="adam"), "(optimizer 'lion' → 'adam')"),
+    ):
+        assert changes in rejected(recipe, out_dir="lion")
+    typed = Recipe(optimizer="lion", beta2=0.99)
+    assert start(typed, out_dir="lion", resume="auto")[1].state["update"] == 5
 
 
 @pytest.mark.parametrize(
