@@ -137,7 +137,7 @@ def main(arguments: Sequence[str]) -> int:
     with cli.as_usage_error():
         if parsed.json:
             check_output("--json", parsed.json, has_keys(("loss", "count")))
-        file = load_recipe(parsed.recipe).complete(**changes) if weights else None
+        file = load_recipe(parsed.recipe).complete(changes) if weights else None
     from resnet_fn.evaluation.evaluate import describe_test, evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.task import all_metrics, describe_scores
     from resnet_fn.report.plots import available

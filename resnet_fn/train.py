@@ -82,7 +82,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     return (
         Recipe.from_draft(draft),
         RunOptions.from_draft(draft),
-        (*notes, *draft.drop_notes.values()),
+        (*notes, *draft.drop_notes),
     )
 
 

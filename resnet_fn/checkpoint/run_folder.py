@@ -397,7 +397,7 @@ def draft_of_start(base: Draft, given: Mapping[str, Any]) -> Draft:
     A run that is resumed need not obey rules that are newer than it. Raises ValueError with all
     faults.
     """
-    return base._replace(resumes=_will_resume(base, given)).complete(**given)
+    return base.complete(given, _will_resume(base, given))
 
 
 def _will_resume(base: Draft, given: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ To read the settings, follow one setting:
     settings          the base class of recipe and options; its constructor checks the settings
     recipe, options   all settings
     recipe_file       reads and writes a recipe file
-    stored            reads the settings that runs, checkpoints and traces have stored
+    stored            reads the settings that runs and checkpoints have stored
     cli               the parser of all commands, their lines of errors and exit codes
     shared_flags      flags of several commands, and flags that are made of settings
 

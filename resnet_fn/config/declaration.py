@@ -54,7 +54,7 @@ class Declaration:
     compared: bool = True  # whether the ladder accepts a recipe that changes the setting
     # The value that the setting gets if a rule drops it, because nothing uses it. None: the default.
     dropped_to: Any = None
-    # What a stored run or trace means that lacks the setting, because an older version wrote it.
+    # What a stored run means that lacks the setting, because an older version wrote it.
     # None: the default. See `stored.stored_settings`.
     if_not_stored: Any = None
     name: str = ""  # that of the dataclass's field, set by `Settings`
@@ -144,21 +144,24 @@ class Declaration:
 
     def _wrong_number(self, value: Any) -> str:
         """Return what is wrong with a number, or with the first wrong number of a tuple."""
-        several = isinstance(value, tuple)
-        for number in value if several else (value,):
-            which = f"has {number}, which " if several else ""
-            size = _as_float(number)
-            # an int with 400 digits; a negative one is too small
-            if isinstance(number, int) and size == math.inf:
-                return f"{which}is too large; give a smaller number"
-            if isinstance(number, float) and not math.isfinite(size):
-                return f"{which}is not finite; give a number"
-            if number < self.at_least:
-                return f"{which}is too small; give {self.at_least} or more"
-            if number <= self.above:
-                return f"{which}is too small; give more than {self.above:g}"
-            if self.within and not _is_in(self.within, number):
-                return f"{which}is not in {self.within}; give a number in it"
+        if not isinstance(value, tuple):
+            return self._out_of_bounds(value)
+        for number in value:
+            if wrong := self._out_of_bounds(number):
+                return f"has {number}, which {wrong}"
+        return ""
+
+    def _out_of_bounds(self, number: Any) -> str:
+        if isinstance(number, float) and not math.isfinite(number):
+            return "is not finite; give a number"
+        if number < self.at_least:
+            return f"is too small; give {self.at_least} or more"
+        if number <= self.above:
+            return f"is too small; give more than {self.above:g}"
+        if _as_float(number) == math.inf:  # a whole number of 400 digits
+            return "is too large; give a smaller number"
+        if self.within and not _is_in(self.within, number):
+            return f"is not in {self.within}; give a number in it"
         return ""
 
     def _shown_choices(self) -> list[str]:

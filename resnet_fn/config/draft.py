@@ -8,19 +8,22 @@ a note; if not, that is an error:
 
     draft = settings.draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
     draft.resolve({"schedule": "cosine"}).drop_notes
-        {"milestones": "milestones 30.0,60.0 is left out: it needs --schedule step"}
+        ("milestones 30.0,60.0 is left out: it needs --schedule step",)
     draft.resolve({"schedule": "cosine", "milestones": (30.0,)}).faults  # both are flags
         (("milestones", "milestones: (30.0,) needs --schedule step"),)
-    Recipe.from_draft(draft.complete(epochs=30))  # `complete` raises an error for faults
+    Recipe.from_draft(draft.complete({"epochs": 30}))  # `complete` raises an error for faults
 """
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.rules import RULES, Replace, Rule
 from resnet_fn.config.values import expand_home, show_value
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Source(enum.IntEnum):
@@ -33,12 +36,20 @@ class Source(enum.IntEnum):
 
 
 class SourcedValue(NamedTuple):
-    """The value of one setting, and where it comes from."""
+    """The value of one setting, and where it comes from.
+
+    If a rule drops the setting, that depends on its value:
+
+        `dropped_to`, and off (0, false, empty)   nothing is lost
+        `dropped_to`, else, as policy_ops 2       lost if the user chose it
+        the default, if it is not `dropped_to`    lost, with a note if the user chose it
+        another value                             lost, with a note
+    """
 
     declared: Declaration
     value: Any  # can have a wrong type before the checks
-    # Of a value that a rule has set (`by_rule`): the source of the setting that the rule obeyed, so
-    # that later rules take this value to be as strong.
+    # If a rule has set the value: the source of the setting that won, so that this value is as
+    # strong in later rules.
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
     by_rule: bool = False
@@ -50,14 +61,14 @@ class SourcedValue(NamedTuple):
 
     @property
     def is_chosen(self) -> bool:
-        """Return whether the user gave the value, in a file or by a flag."""
+        """Return whether the user gave the value, by a flag or in the recipe file that is read, not
+        in one that it extends.
+        """
         return self.source >= Source.FILE and not self.by_rule
 
     @property
     def would_be_lost(self) -> bool:
-        """Return whether dropping the setting takes something from the user: a value other than
-        `dropped_to`, or one that the user gave and that does not mean off (0, false, empty).
-        """
+        """Return whether dropping the setting takes something from the user."""
         if self.value != self.declared.dropped_to:
             return True
         return self.is_chosen and bool(self.value)
@@ -65,7 +76,7 @@ class SourcedValue(NamedTuple):
     @property
     def needs_note(self) -> bool:
         """Return whether the user should hear that the value is dropped: somebody asked for it."""
-        # an older version may have stored `if_not_stored`, its default
+        # An older run, which lacks the setting, has `if_not_stored`.
         usual = (self.declared.default, self.declared.if_not_stored)
         return self.is_chosen or self.value not in usual
 
@@ -82,51 +93,32 @@ class Draft(NamedTuple):
     """Settings with their sources. They need not be valid before `resolve`."""
 
     values: Mapping[str, SourcedValue]
-    resumes: bool = False  # whether a stored run goes on, which rules newer than it must not stop
-    # Of `resolve`: lines about dropped settings, by their names, and pairs (setting, error text) for
-    # invalid settings and for broken rules that changed nothing.
-    drop_notes: Mapping[str, str] = {}
+    # Of `resolve`: lines about dropped settings, and pairs (setting, error text) for invalid
+    # settings and for broken rules that changed nothing.
+    drop_notes: tuple[str, ...] = ()
     faults: tuple[tuple[str, str], ...] = ()
 
-    def resolve(self, given: Mapping[str, Any]) -> "Draft":
+    def resolve(self, given: Mapping[str, Any], resumes: bool = False) -> "Draft":
         """Return this draft with the flags `given` over its values, after all checks.
 
         Values get their settings' types where that is possible. Then each is checked by itself, and
-        the rules are applied in their order; for a broken one, see `Rule.on_break`. A KeyError is
-        raised for an unknown name.
+        the rules are applied in their order; for a broken one, see `Rule.on_break`. If `resumes` is
+        true, a stored run goes on, which rules for new runs must not stop. A KeyError is raised for
+        an unknown name.
         """
-        flags = {
-            name: SourcedValue(self.values[name].declared, value, Source.FLAG)
-            for name, value in given.items()
-        }
-        merged = {**self.values, **flags}
-        values = {name: sourced.converted() for name, sourced in merged.items()}
-        resolution = _Resolution(values, without(given, self.drop_notes))
+        merged = {**self.values}
+        for name, value in given.items():
+            declared = merged[name].declared
+            merged[name] = SourcedValue(declared, value, Source.FLAG)
+        resolution = _Resolution(merged)
         for rule in RULES:  # in order, because a rule may change what a later one reads
-            if self._must_obey(rule, resolution.values):
+            if not rule.only_new_runs or (not resumes and resolution.has_chosen(rule)):
                 resolution.apply(rule)
-        return self._replace(
-            values=resolution.values,
-            drop_notes=resolution.notes,
-            faults=tuple(resolution.faults),
-        )
+        return Draft(resolution.values, tuple(resolution.notes), tuple(resolution.faults))
 
-    def _must_obey(self, rule: Rule, values: Mapping[str, SourcedValue]) -> bool:
-        """Return whether a rule counts here.
-
-        A stored run may break a rule for new runs: one that is resumed, or one whose recipe is read,
-        in which the user chose none of the settings that the rule has or reads.
-        """
-        if not rule.only_new_runs:
-            return True
-        if self.resumes:
-            return False
-        involved = {*rule.names, *rule.reads}
-        return any(values[name].is_chosen for name in involved if name in values)
-
-    def complete(self, **given: Any) -> "Draft":
-        """Return `resolve(given)`, or raise a ValueError that lists all faults."""
-        draft = self.resolve(given)
+    def complete(self, given: Mapping[str, Any] = _NOTHING, resumes: bool = False) -> "Draft":
+        """Return what `resolve` returns, or raise a ValueError that lists all faults."""
+        draft = self.resolve(given, resumes)
         if draft.faults:
             raise ValueError("; ".join(text for _, text in draft.faults))
         return draft
@@ -135,24 +127,38 @@ class Draft(NamedTuple):
         """Return the values without their sources."""
         return {name: sourced.value for name, sourced in self.values.items()}
 
-    def chosen(self) -> dict[str, Source]:
+    def sources_of_chosen(self) -> dict[str, Source]:
         """Return the settings that the user chose and no rule has changed, with their sources."""
-        return {name: sourced.source for name, sourced in self.values.items() if sourced.is_chosen}
+        sources = {}
+        for name, sourced in self.values.items():
+            if sourced.is_chosen:
+                sources[name] = sourced.source
+        return sources
 
 
 class _Resolution:
     """The values of a draft while `Draft.resolve` applies the rules to them."""
 
-    def __init__(self, values: dict[str, SourcedValue], notes: dict[str, str]) -> None:
-        self.values = values
-        self.notes = notes
+    def __init__(self, values: Mapping[str, SourcedValue]) -> None:
+        self.values = dict[str, SourcedValue]()
+        self.notes = list[str]()  # lines about dropped settings
         # pairs (setting, error text), because a setting can have several
         self.faults = list[tuple[str, str]]()
         for name, sourced in values.items():
-            if text := sourced.declared.wrong(sourced.value):
+            converted = sourced.converted()
+            self.values[name] = converted
+            text = converted.declared.wrong(converted.value)
+            if text:
                 self._add_fault(name, text)
         # settings whose values are wrong whatever the others are: no rule reads or changes them
         self._invalid = {name for name, _ in self.faults}
+
+    def has_chosen(self, rule: Rule) -> bool:
+        """Return whether the user chose one of the settings that a rule has or reads. If not, these
+        can be those of a stored run.
+        """
+        involved = {*rule.names, *rule.reads}
+        return any(sourced.is_chosen for name, sourced in self.values.items() if name in involved)
 
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, do for each of its settings what `on_break` has."""
@@ -164,44 +170,45 @@ class _Resolution:
             if not self._is_valid(name) or not self.values[name].would_be_lost:
                 continue
             if isinstance(rule.on_break, Replace):
-                self._replace_read(rule, rule.on_break.value, name, text)
+                (needed,) = rule.reads
+                self._replace(needed, rule.on_break.value, name, text)
             elif rule.on_break == "drop":
-                self._drop(rule, name, text)
+                others = [self.values[other] for other in rule.reads if other != name]
+                strength = max(other.source for other in others)
+                self._drop(name, strength, text)
             else:
                 self._add_fault(name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
 
-    def _drop(self, rule: Rule, name: str, text: str) -> None:
-        """Drop a setting that breaks a rule. A fault if the user chose it, and none of the settings
-        that the condition reads is stronger.
-        """
-        sourced = self.values[name]
-        strength = max(self.values[read].source for read in rule.reads if read != name)
-        if sourced.is_chosen and sourced.source >= strength:
+    def _drop(self, name: str, strength: Source, text: str) -> None:
+        """Drop a setting, or add a fault if the user chose it and it is not weaker."""
+        dropped = self.values[name]
+        if dropped.is_chosen and dropped.source >= strength:
             self._add_fault(name, text)
             return
-        self._set(name, sourced.declared.dropped_to, strength)
-        if sourced.needs_note:
-            shown = show_value(sourced.value)
-            self.notes[name] = f"{name} {shown} is left out: it {_reason(text)}"
+        self._set(name, dropped.declared.dropped_to, strength)
+        if dropped.needs_note:
+            shown = show_value(dropped.value)
+            reason = _reason(text)
+            self.notes.append(f"{name} {shown} is left out: it {reason}")
 
-    def _replace_read(self, rule: Rule, value: Any, name: str, text: str) -> None:
-        """Give the setting that the condition reads another value, because of `name`, which breaks
-        the rule. A fault if the setting read is as strong.
+    def _replace(self, needed: str, value: Any, name: str, text: str) -> None:
+        """Give the setting that the rule of `name` reads another value, or add a fault of `name` if
+        the user chose the old value and it is not weaker.
         """
-        (read,) = rule.reads
-        old = self.values[read]
+        old = self.values[needed]
         strength = self.values[name].source
-        if old.source >= strength:
+        if old.is_chosen and old.source >= strength:
             self._add_fault(name, text)
             return
-        self._set(read, value, strength)
+        self._set(needed, value, strength)
         shown = show_value(old.value)
         new = show_value(value)
-        change = f"{shown} becomes {new}" if new else f"{shown} is left out"
-        self.notes[read] = f"{read} {change}: {name} {_reason(text)}"
+        change = f"becomes {new}" if new else "is left out"
+        reason = _reason(text)
+        self.notes.append(f"{needed} {shown} {change}: {name} {reason}")
 
     def _set(self, name: str, value: Any, source: Source) -> None:
         declared = self.values[name].declared
@@ -210,13 +217,10 @@ class _Resolution:
     def _add_fault(self, name: str, text: str) -> None:
         """Add an error about a value. If a file gives it, the error starts with the line there."""
         sourced = self.values[name]
-        line = f"{sourced.line}: " if sourced.line else ""
-        self.faults.append((name, f"{line}{name}: {sourced.value!r} {text}"))
-
-
-def without(names: Collection[str], notes: Mapping[str, str]) -> dict[str, str]:
-    """Return the notes but those about settings in `names`, which got other values."""
-    return {name: note for name, note in notes.items() if name not in names}
+        message = f"{name}: {sourced.value!r} {text}"
+        if sourced.line:
+            message = f"{sourced.line}: {message}"
+        self.faults.append((name, message))
 
 
 def _reason(text: str) -> str:

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resnet_fn.config.draft import Draft, Source, SourcedValue, without
+from resnet_fn.config.draft import Draft, Source, SourcedValue
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.rules import dropped
 from resnet_fn.config.setting_names import all_names, hint_for_setting
 from resnet_fn.config.settings import draft_of
 from resnet_fn.config.values import expand_home, to_dict
@@ -47,13 +48,15 @@ def read_recipe_file(
     entries = read_toml(path)
     _check_format(entries.pop("format", None))
     base = _base_of(path, entries.pop("extends", None), named, extended_by)
+    # The name counts as chosen, so that a file always has a chosen setting: `recipes.chosen`.
     values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem, Source.FILE)}
     written_as: dict[str, str] = {}  # setting → its name in this file, for example an alias
     faults = []
     for written, (value, line) in entries.items():
-        name = _NAMES.get(written.replace("-", "_"))
+        word = written.replace("-", "_")
+        name = _NAMES.get(word)
         if name is None:
-            hint = hint_for_setting(written.replace("-", "_"), _NAMES)
+            hint = hint_for_setting(word, _NAMES)
             faults.append(f"{line}: unknown setting {written!r}; {hint}")
         elif name in written_as:
             faults.append(
@@ -62,10 +65,10 @@ def read_recipe_file(
             )
         else:
             written_as[name] = written
-            values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line)
+            values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line).converted()
     if faults:
         raise ValueError("; ".join(faults))
-    return base._replace(values=values, drop_notes=without(written_as, base.drop_notes))
+    return Draft(values)
 
 
 def _check_format(entry: Entry | None) -> None:
@@ -98,10 +101,11 @@ def _read_extended(
     file = path.parent / expand_home(extends)
     if file.resolve() in extended_by:
         raise ValueError(f"{extends} extends itself; name another recipe")
-    # the extended file must be valid by itself
-    draft = read_recipe_file(file, named, extended_by).complete()
-    return draft._replace(
-        values={name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
+    draft = read_recipe_file(file, named, extended_by)
+    draft.complete()  # raises an error unless the extended file is valid by itself
+    # The rules are applied when this file is completed, which may change what they read.
+    return Draft(
+        {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
     )
 
 
@@ -152,28 +156,24 @@ def _line_number(word: str, text: str) -> int:
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """Return a recipe file's text: the recipe's settings that a file may have, and the options that
-    are not defaults (of one start: never).
+    """Return a recipe file's text: the recipe's settings, and the options that are not defaults.
+
+    It leaves out options of one start, and settings without effect, which no file may have.
     """
-    rejected = _rejected_settings(recipe)
-    values = {name: value for name, value in to_dict(recipe).items() if name not in rejected}
     usual = to_dict(RunOptions())
-    values |= {
+    values = to_dict(recipe) | {
         name: value
         for name, value in to_dict(options).items()
         if value != usual[name] and name not in OF_ONE_START
     }
-    groups = {_DECLARED[name].group: "" for name in values}
-    # JSON's values are valid TOML, except DEL, which must be escaped
+    rejected = dropped(to_dict(recipe) | to_dict(options))
+    groups: dict[str, str] = {}  # title → lines
     for name, value in values.items():
-        line = f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
-        groups[_DECLARED[name].group] += line
+        # A file may have what is off (0, false, empty), whatever the others are.
+        if name not in rejected or not value:
+            # JSON's values are valid TOML, except DEL, which must be escaped
+            line = f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+            title = _DECLARED[name].group
+            groups[title] = groups.get(title, "") + line
     parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")
-
-
-def _rejected_settings(recipe: Recipe) -> set[str]:
-    """Return a recipe's settings that no file may have, because they have no effect: as flags, they
-    would be faults. Those that are 0, false or empty would not.
-    """
-    return {name for name, _ in draft_of(recipe).resolve(vars(recipe)).faults}

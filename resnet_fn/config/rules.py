@@ -22,7 +22,7 @@ If the user gives `--multi-label`, a recipe's `label_smoothing` becomes 0.0, wit
 that is an error of `multi_label`. `Draft.resolve` applies the rules.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
@@ -52,8 +52,8 @@ class Rule(NamedTuple):
     #   "drop": the setting gets `dropped_to`, with a note if somebody asked for its value; an error
     #       if the user chose it, and none of the settings that the condition reads is stronger
     #   "error": an error
-    #   Replace: the setting that the condition reads gets a value, with a note; an error if it is as
-    #       strong as the setting that needs the condition
+    #   Replace: the setting that the condition reads gets a value, with a note; an error if the user
+    #       chose it, unless it is weaker than the setting that needs the condition
     on_break: Literal["drop", "error"] | Replace = "drop"
     # whether stored runs, which may be older than the rule, and commands that resume one need not
     # obey it
@@ -380,14 +380,12 @@ RULES = (
 )
 
 
-def dropped_in_new_runs(settings: Mapping[str, Any]) -> set[str]:
-    """Return the names in `settings` that a new run drops, by a rule that stored runs need not
-    obey.
-    """
+def dropped(settings: Mapping[str, Any], rules: Iterable[Rule] = RULES) -> set[str]:
+    """Return the names in `settings` that have no effect, by those of `rules` that drop them."""
     return {
         name
-        for rule in RULES
-        if rule.only_new_runs and rule.on_break != "error" and rule.broken_by(settings)
+        for rule in rules
+        if rule.on_break == "drop" and rule.broken_by(settings)
         for name in rule.names
         if name in settings
     }

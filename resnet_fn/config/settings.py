@@ -1,7 +1,8 @@
 """`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
 The constructor checks keywords as `train` checks flags: it keeps them, in the types of the
-settings, or raises an error. Other settings may get other values than their defaults:
+settings, or raises an error. A setting that has no effect beside them, or does not fit them, gets
+another value than its default:
 
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
@@ -12,7 +13,7 @@ settings, or raises an error. Other settings may get other values than their def
 Wherever settings are merged, that takes three steps, which `draft.py` explains:
 
     draft = draft_of(recipe)               # the settings, with the source of each
-    draft = draft.complete(seed=2)         # flags over them, all checks, all rules
+    draft = draft.complete({"seed": 2})    # flags over them, all checks, all rules
     recipe = Recipe.from_draft(draft)      # the settings alone
 
 In Python, rules about a recipe's settings together with options, such as accumulate with
@@ -22,6 +23,7 @@ sync_batchnorm, are checked when the run is built.
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from resnet_fn.config.declaration import Declaration
@@ -46,8 +48,8 @@ class Settings:
     __slots__ = ("chosen",)
     chosen: dict[str, Source]
     declarations: ClassVar[dict[str, Declaration]] = {}  # of the settings, by name
-    # Dataclasses have them; type checkers need these lines for `help` and `dataclasses.replace`.
-    __signature__: ClassVar[inspect.Signature]
+    __signature__: ClassVar[inspect.Signature]  # what `help` and editors show
+    # Dataclasses have it; type checkers need the line to accept `dataclasses.replace`.
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __init_subclass__(cls) -> None:
@@ -67,7 +69,7 @@ class Settings:
         about = (cls.__doc__ or "").rstrip()
         cls.__doc__ = f"{about}\n\n    Attributes:\n{lines}"
         dataclasses.dataclass(frozen=True, kw_only=True, init=False)(cls)
-        # `help` and editors show these keywords; `__init__` has only **keywords.
+        # `__init__` itself has only **keywords.
         cls.__signature__ = inspect.Signature(
             [
                 inspect.Parameter(
@@ -84,8 +86,8 @@ class Settings:
         """Check the keywords as flags over the defaults, and take the values that result.
 
         `dataclasses.replace` passes all settings, whichever the caller gave. So if all are passed,
-        none counts as chosen, those that differ from their defaults are checked as flags, and a
-        rule may change the others.
+        only those that differ from their defaults are checked as flags, and none counts as chosen:
+        with Adam, `replace(recipe, nesterov=True)` is no error, and nesterov stays False.
         """
         check_names(keywords, type(self))
         may_be_copy = keywords.keys() == self.declarations.keys()
@@ -95,11 +97,17 @@ class Settings:
                 for name, value in keywords.items()
                 if value != self.declarations[name].default
             }
-        draft = draft_of(self.unchecked({})).complete(**keywords)
-        self._fill(draft.plain_values(), {} if may_be_copy else draft.chosen())
+        defaults = {
+            name: SourcedValue(declared, declared.default)
+            for name, declared in self.declarations.items()
+        }
+        draft = Draft(defaults).complete(keywords)
+        self._fill(draft.plain_values(), {} if may_be_copy else draft.sources_of_chosen())
 
     def _fill(self, values: Mapping[str, Any], chosen: Mapping[str, Source]) -> None:
-        """Set all attributes, of the settings of this class. Missing ones get their defaults."""
+        """Set each setting, and `chosen`. Missing settings get their defaults, and names that are no
+        settings of this class are ignored.
+        """
         for name, declared in self.declarations.items():
             vars(self)[name] = values.get(name, declared.default)  # `vars`: the class is frozen
         sources = {name: chosen[name] for name in self.declarations if name in chosen}
@@ -108,18 +116,18 @@ class Settings:
     @classmethod
     def from_draft(cls, draft: Draft) -> Self:
         """Make a recipe or options of the draft's values, without further checks."""
-        new = cls.__new__(cls)
-        new._fill(draft.plain_values(), draft.chosen())
-        return new
+        return cls.unchecked(draft.plain_values(), draft.sources_of_chosen())
 
     @classmethod
-    def unchecked(cls, values: Mapping[str, Any]) -> Self:
-        """Make a recipe or options without checks. None of the settings is chosen.
+    def unchecked(
+        cls, values: Mapping[str, Any], chosen: Mapping[str, Source] = MappingProxyType({})
+    ) -> Self:
+        """Make a recipe or options without checks.
 
         Missing settings get their defaults, and unknown names are ignored.
         """
         new = cls.__new__(cls)
-        new._fill(values, {})
+        new._fill(values, chosen)
         return new
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,7 +143,7 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
 def draft_of(*configs: Settings) -> Draft:
-    """Make a draft of a recipe, options or both. The source of all values is a recipe."""
+    """Make a draft of a recipe, options or both. All values have the weakest source, RECIPE."""
     return Draft(
         {
             name: SourcedValue(declared, getattr(config, name))
@@ -158,15 +166,15 @@ def changed(config: AnySettings, **given: Any) -> AnySettings:
     """Return a copy of a recipe or options with the values `given`.
 
     An older value that has no effect beside these is dropped or replaced without a line, also a
-    chosen one; the other chosen ones stay chosen. It does not come back: SGD's nesterov is False
-    after a change to Adam and back. Raises ValueError if one of `given` is wrong or has no effect,
+    chosen one; the other chosen ones stay chosen. A dropped value does not come back: SGD's
+    nesterov is False after a change to Adam and back. Raises ValueError if one of `given` is wrong or has no effect,
     or if an older value contradicts it, as a warm-up of 10 epochs does to `epochs=5`.
     """
     check_names(given, type(config))
     # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.
-    draft = draft_of(config).complete(**given)
-    new = type(config).from_draft(draft)
-    for name, source in config.chosen.items():
-        if not draft.values[name].by_rule:
-            new.chosen.setdefault(name, source)
-    return new
+    draft = draft_of(config).complete(given)
+    still_chosen = {
+        name: source for name, source in config.chosen.items() if not draft.values[name].by_rule
+    }
+    chosen = still_chosen | draft.sources_of_chosen()
+    return type(config).unchecked(draft.plain_values(), chosen)

@@ -1,4 +1,4 @@
-"""Settings that a run, a checkpoint or a trace has stored, by any version of this package."""
+"""Settings that a run or a checkpoint has stored, by any version of this package."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,7 @@ from resnet_fn.config.settings import AnySettings, draft_of
 
 
 def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:
-    """Make a recipe from the dict that `to_dict` has made and a checkpoint or a trace has
-    stored.
-    """
+    """Make a recipe from the dict that `to_dict` has made and a checkpoint has stored."""
     # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have; a
     # draft drops these.
     return Recipe.from_draft(draft_of(_stored_recipe(settings)).complete())
@@ -39,9 +37,10 @@ def _stored_recipe(settings: Mapping[str, Any]) -> Recipe:
     if rate:
         # A learning rate of 0 is rejected later, as in any recipe.
         settings["head_lr_factor"] = rate / (settings.get("learning_rate") or 1)
-    # Earlier versions stored an optimizer's own beta2 as a number, and 0.999 if it reads none.
-    usual = [(name, row.value_if_zero.get("beta2", 0.999)) for name, row in OPTIMIZERS.items()]
-    if (settings.get("optimizer", "sgd"), settings.get("beta2", 0.999)) in usual:
+    # Earlier versions stored an optimizer's own beta2 as a number, and 0.999 if it reads none. A
+    # typed 0.999 becomes 0, too, which means the same.
+    row = OPTIMIZERS.get(str(settings.get("optimizer")))
+    if row and settings.get("beta2") == row.value_if_zero.get("beta2", 0.999):
         settings["beta2"] = 0.0
     return stored_settings(Recipe, settings)
 
@@ -51,7 +50,7 @@ def stored_settings(
 ) -> AnySettings:
     """Make a `Recipe` or `RunOptions` of the JSON types in `stored`, without checks of the values.
 
-    Settings that a run or a trace has not stored get the values that `if_not_stored` declares. A
+    Settings that a run has not stored get the values that `if_not_stored` declares. A
     ValueError for an unknown setting starts with `caller`, by default the class.
     """
     check_names(stored, settings_class, caller=caller)

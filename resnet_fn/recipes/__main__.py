@@ -38,7 +38,7 @@ def details(name: str) -> str:
     lines += [_line(file.values[name]) for name in Recipe.declarations if name != "name"]
     if options := [file.values[name] for name in RunOptions.declarations if file.values[name].line]:
         lines += ["", "how it is run:", *map(_line, options)]
-    lines += ["", *file.drop_notes.values()] if file.drop_notes else []
+    lines += ["", *file.drop_notes] if file.drop_notes else []
     lines += ["", cli.with_typed_command(f"python -m resnet_fn.train --recipe {shell_words(name)}")]
     return "\n".join(lines)
 

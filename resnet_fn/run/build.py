@@ -168,8 +168,8 @@ def build_run(
     `custom.loss`, if any, replaces the recipe's loss.
     """
     # options that have no effect are an error
-    draft = draft_of(recipe, RunOptions())._replace(resumes=bool(checkpoint))
-    draft.complete(**chosen_or_not_default(options))
+    given = chosen_or_not_default(options)
+    draft_of(recipe, RunOptions()).complete(given, resumes=bool(checkpoint))
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     source = None

@@ -134,7 +134,7 @@ def train(
     if isinstance(recipe, str):
         draft = draft_of_start(load_recipe(recipe), chosen_or_not_default(options))
         recipe, options = Recipe.from_draft(draft), RunOptions.from_draft(draft)
-        left_out = [*draft.drop_notes.values()]
+        left_out = draft.drop_notes
     # This comes before anything is written, because in msrun's scheduler process the call never
     # returns.
     workers = process.start(options.device, options.threads, options.fast_math)

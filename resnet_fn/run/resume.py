@@ -21,7 +21,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import shell_words, warn
 from resnet_fn.config.recipe import PREPARATION, Recipe
-from resnet_fn.config.rules import dropped_in_new_runs
+from resnet_fn.config.rules import RULES, dropped
 from resnet_fn.config.settings import changed
 from resnet_fn.config.stored import recipe_from_dict
 from resnet_fn.config.values import show_value, to_dict
@@ -263,8 +263,9 @@ def _kept_settings(recipe: Recipe, checkpoint: Checkpoint) -> dict[str, str]:
     """
     known = {*checkpoint.state["recipe"], *chosen(recipe)}
     why = "because the run began with a version that lacks this setting"
-    dropped = dropped_in_new_runs(vars(recipe))
-    useless = dict.fromkeys(dropped, "because it has no effect in this run")
+    of_new_runs = [rule for rule in RULES if rule.only_new_runs]
+    without_effect = dropped(vars(recipe), of_new_runs)
+    useless = dict.fromkeys(without_effect, "because it has no effect in this run")
     return useless | {name: why for name in vars(recipe) if name not in known}
 
 

@@ -92,6 +92,27 @@ def test_useless_settings_of_an_extended_file_are_dropped():
     assert not [line for line in left_out if line.startswith("max_shift")]
 
 
+def test_a_file_can_undo_what_it_extends():
+    write('extends = "finetune"; multi_label = true; optimizer = "adamw"', "base.toml")
+    assert parse(["--recipe", "base.toml"])[0].loss == "bce"
+    write('extends = "base.toml"; multi_label = false; optimizer = "sgd"')
+    recipe, _, left_out = parse(["--recipe", "mine.toml"])
+    assert recipe == dataclasses.replace(RECIPES["finetune"], name="mine")
+    assert left_out == ()
+
+
+def test_a_written_file_leaves_out_useless_settings_only():
+    """Of runs that began before the rules."""
+    both = {"dataset": "imagefolder", "class_weights": "balanced", "sampling": "balanced"}
+    options = RunOptions.unchecked({"device": "Ascend", "threads": 2, "fast_math": True})
+    write(recipe_text(Recipe.unchecked(both), options))
+    text = Path("mine.toml").read_text(encoding="utf-8")
+    assert "fast_math = true" in text
+    assert "threads" not in text
+    with pytest.raises(UsageError, match="class_weights: 'balanced' counts rare classes twice"):
+        parse(["--recipe", "mine.toml"])
+
+
 def test_what_a_flag_drops_is_not_chosen():
     """`train` checks the chosen options again, with the recipe, before it builds the run."""
     write('dataset = "imagefolder"; check_files = "yes"; precision = "fp16"; max_skips = 3')
@@ -101,7 +122,7 @@ def test_what_a_flag_drops_is_not_chosen():
     assert [line.split()[0] for line in left_out] == ["check_files", "max_skips"]
     assert options.chosen == {}
     assert sorted(recipe.chosen) == ["dataset", "name", "precision"]
-    draft_of(recipe, RunOptions()).complete(**chosen_or_not_default(options))
+    draft_of(recipe, RunOptions()).complete(chosen_or_not_default(options))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +244,7 @@ def test_what_a_run_writes_is_the_same_recipe(name):
     options = RunOptions(data_dir=odd, accumulate=2, out_dir="runs/one", resume="never")
     Path("recipe.toml").write_text(recipe_text(recipe, options), encoding="utf-8")
     again = read_recipe_file(Path("recipe.toml"), RECIPES).complete()
-    expected = recipe, RunOptions(data_dir=odd, accumulate=2), {}
+    expected = recipe, RunOptions(data_dir=odd, accumulate=2), ()
     assert (
         Recipe.from_draft(again),
         RunOptions.from_draft(again),

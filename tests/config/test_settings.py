@@ -62,7 +62,7 @@ def test_flags_have_an_effect_or_are_errors(recipe):
             again = draft_of(Recipe.from_draft(merged), RunOptions.from_draft(merged)).resolve(
                 given
             )
-            assert (values(again), again.drop_notes, again.faults) == (values(merged), {}, ())
+            assert (values(again), again.drop_notes, again.faults) == (values(merged), (), ())
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -74,8 +74,8 @@ def test_resolving_twice_is_resolving_once(recipe):
         {"optimizer": "lion"},
     ):
         merged = base.resolve(given)
-        assert merged.resolve({}) == merged
-        assert merged.resolve(given) == merged
+        for again in (merged.resolve({}), merged.resolve(given)):
+            assert (values(again), again.faults) == (values(merged), ())
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -343,7 +343,7 @@ def test_an_old_run_of_a_recipe_file_resumes(write_recipe, start, rejected):
     assert start(recipe, out_dir="run", resume="auto")[1].path == found
     _, notes = resumed_recipe(recipe, load_checkpoint(found))
     assert any("head_lr_factor stays 1.0, not 10.0" in note for note in notes)
-    other = Recipe.from_draft(load_recipe(file).complete(head_lr_factor=5.0))
+    other = Recipe.from_draft(load_recipe(file).complete({"head_lr_factor": 5.0}))
     assert "(head_lr_factor 1.0 → 5.0)" in rejected(other, out_dir="run")
 
 
