@@ -1,7 +1,6 @@
 """This module lists image files, reads them ahead in threads, and decodes them for evaluation."""
 
 import dataclasses
-import importlib.util
 import os
 import sys
 from collections import Counter, deque
@@ -30,18 +29,15 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
 _AHEAD = 4  # number of items per thread that are computed ahead
 MOST_WAITING = 32 << 20  # bytes of results that wait, if there is more than one
-# Not every build of Pillow reads AVIF. Without any Pillow, a later import fails with a clear error.
-_HAS_AVIF = importlib.util.find_spec("PIL") and importlib.util.find_spec("PIL._avif")
-_AVIF = (".avif",) if _HAS_AVIF else ()
 _JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
-ENDINGS = (*_AVIF, ".bmp", ".gif", *_JPEG, ".jp2", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+# Not every build of Pillow reads AVIF. Without it, such a file is a bad one, with a fix.
+ENDINGS = (".avif", ".bmp", ".gif", *_JPEG, ".jp2", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 # Endings of images that are not read, and the format to which ImageMagick converts them.
 _DOCUMENTS = (".eps", ".ico", ".pdf", ".svg")
 _CONVERTED_TO = {
     **dict.fromkeys((".arw", ".cr2", ".cr3", ".dng", ".nef"), "jpg"),  # of cameras
     **dict.fromkeys((".heic", ".heif", ".hif", ".jxl", ".psd", ".tga"), "jpg"),
     **dict.fromkeys((".dcm", *_DOCUMENTS), "png"),
-    **({} if _AVIF else {".avif": "jpg"}),
 }
 # Names that storage devices, archives and operating systems add, in lower case. Some of the folders
 # hold thumbnails.

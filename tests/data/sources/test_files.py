@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, features
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.files import how_to_convert, is_image
+from resnet_fn.data.sources.files import how_to_convert
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.predict import find_images
 
@@ -28,7 +28,6 @@ KINDS = {
 @pytest.mark.parametrize("ending", KINDS)
 def test_what_pillow_decodes_is_read(make_photograph, ending):
     if ending == "avif" and not features.check("avif"):
-        assert not is_image("x.avif")
         pytest.skip("this build of Pillow reads no AVIF")
     for number, name in enumerate(("bee", "bee", "cat", "cat")):
         file = Path("set", name, f"{number}.{ending}")
