@@ -57,43 +57,13 @@ def find_kept(files: FileSplit, contents: Contents, only_validation: bool) -> Ke
     if not contents.are_known:
         missing = [name for name in contents.validation if name not in listed]
         return Kept(sides, missing, 0, len(listed))
-    texts: dict[int, str] = {}
-    changed = _compare(files, names, contents, np.flatnonzero(sides > 0), sides, texts)
-    if changed or len(listed) < len(contents.validation) or not only_validation:
-        _compare(files, names, contents, np.flatnonzero(sides <= 0), sides, texts)
-    validating = np.flatnonzero(sides > 0).tolist()
-    validated = {names[index] for index in validating}
-    seen = {texts[index] for index in validating} - {""}
-    lost = [name for name in contents.validation if name not in validated]
-    missing = [name for name in lost if contents.validation[name] not in seen]
-    recognised = len(seen.intersection(contents.validation.values()))
-    return Kept(sides, missing, len(validated - contents.validation.keys()), recognised)
-
-
-def _compare(
-    files: FileSplit,
-    names: Sequence[str],
-    contents: Contents,
-    indices: np.ndarray,
-    sides: np.ndarray,
-    texts: dict[int, str],
-) -> int:
-    """Compare files with those of a run, and return how many differ from the run's files.
-
-    Args:
-        files, names: all files, and their relative paths.
-        contents: the files of the run.
-        indices: numbers of the files to compare.
-        sides: see `Kept`; corrected for the compared files.
-        texts: gets `as_text` of the compared files, or "" for files that the run cannot have had.
-    """
     known = {**contents.training, **contents.validation}
     # A file whose contents both trained and validated belongs to training.
     side_of = dict.fromkeys(contents.validation.values(), 1)
     side_of |= dict.fromkeys(contents.training.values(), -1)
     side_of.pop("", None)
-
     sizes = {text.partition(" ")[0] for text in side_of}
+    texts: dict[int, str] = {}  # of the compared files: see `look_at`
 
     def look_at(index: int) -> str:
         """Return `as_text` of a file, or "" for a size that no file of the run has.
@@ -114,16 +84,29 @@ def _compare(
             return ""  # `check_files` reports the file
         return as_text(len(data), fingerprint(data))
 
-    changed = 0
-    for index, text in read_ahead(look_at, indices.tolist()):
-        texts[index] = text
-        recorded = known.get(names[index], "")
-        if not recorded or text != recorded:
-            changed += bool(recorded)
-            # A skipped file of an older run is in validation.json alone.
-            by_path = sides[index] if names[index] in known else 0
-            sides[index] = side_of.get(text, by_path)
-    return changed
+    def compare(indices: np.ndarray) -> int:
+        """Correct the sides of files, and return how many differ from the run's files."""
+        changed = 0
+        for index, text in read_ahead(look_at, indices.tolist()):
+            texts[index] = text
+            recorded = known.get(names[index], "")
+            if not recorded or text != recorded:
+                changed += bool(recorded)
+                # A skipped file of an older run is in validation.json alone.
+                by_path = sides[index] if names[index] in known else 0
+                sides[index] = side_of.get(text, by_path)
+        return changed
+
+    changed = compare(np.flatnonzero(sides > 0))
+    if changed or len(listed) < len(contents.validation) or not only_validation:
+        compare(np.flatnonzero(sides <= 0))
+    validating = np.flatnonzero(sides > 0).tolist()
+    validated = {names[index] for index in validating}
+    seen = {texts[index] for index in validating} - {""}
+    lost = [name for name in contents.validation if name not in validated]
+    missing = [name for name in lost if contents.validation[name] not in seen]
+    recognised = len(seen.intersection(contents.validation.values()))
+    return Kept(sides, missing, len(validated - contents.validation.keys()), recognised)
 
 
 def describe_changes(dataset: DataSet, run: Path) -> list[str]:

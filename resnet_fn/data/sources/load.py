@@ -126,24 +126,22 @@ def open_dataset(
             notes += describe_changes(dataset, run)
     elif weights_of:
         notes += describe_trained(dataset, weights_of.folder)
+    total = len(dataset.classes)
     for name, split, title in (
         ("train", dataset.train, "training set"),
         ("test", dataset.test, "test set"),
     ):
         if name in splits:
-            check_labels(split, len(dataset.classes), title)
-            present = set(
-                np.unique(
-                    np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels
-                ).tolist()
-            )
-            missing = [known for label, known in enumerate(dataset.classes) if label not in present]
-            if not present:
+            check_labels(split, total, title)
+            labels = split.labels
+            counts = labels.sum(0) if labels.ndim == 2 else np.bincount(labels, minlength=total)
+            if not counts.any():
                 raise ValueError(f"{title}: no image has a class; add classes to the list")
+            missing = [dataset.classes[label] for label in np.flatnonzero(counts == 0)]
             if missing:
                 notes.append(
-                    f"the {title} has no images of {len(missing)} of the {len(dataset.classes)} "
-                    f"classes: {first_few(missing, 5)}"
+                    f"the {title} has no images of {len(missing)} of the {total} classes: "
+                    f"{first_few(missing, 5)}"
                 )
     if "train" in splits and recipe.name == "digits":
         notes += _warn_of_large_images(dataset.train, recipe)

@@ -64,32 +64,24 @@ class RecordSplit(EncodedSplit):
 
         rows = None
         numbers = order.tolist()
+        index = numbers[0]
         try:
-            for index in numbers:
-                try:
-                    if rows is None:
-                        files = list(self.files)
-                        sampler = engine.SubsetSampler(numbers)
-                        records = engine.MindDataset(
-                            files, ["image", "index"], self.threads, sampler=sampler
-                        )
-                        rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
-                    row = next(rows)
-                except (RuntimeError, ValueError) as error:
-                    lines = str(error).splitlines()  # one line of the error has the cause
-                    cause = next(
-                        (line for line in lines if line.startswith("[ERROR] ")), first_line(error)
-                    )
-                    # MindDataset reads ahead, so a later sample may be the bad one.
-                    raise BadSampleError(
-                        f"data: sample {index} ({self.names[index]}) or a later one cannot be read "
-                        f"({cause.removeprefix('[ERROR] ')}); check the packed files, then resume"
-                    ) from error
-                if int(row["index"]) != index:
-                    raise RuntimeError(
-                        f"MindDataset returned sample {int(row['index'])} instead of {index}"
-                    )
-                yield index, row["image"].tobytes()
+            sampler = engine.SubsetSampler(numbers)
+            records = engine.MindDataset(
+                list(self.files), ["image", "index"], self.threads, sampler=sampler
+            )
+            rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
+            for index in numbers:  # noqa: B007 (the error names it)
+                row = next(rows)
+                yield int(row["index"]), row["image"].tobytes()  # `Decoder` compares the number
+        except (RuntimeError, ValueError) as error:
+            lines = str(error).splitlines()  # one line of the error has the cause
+            cause = next((line for line in lines if line.startswith("[ERROR] ")), first_line(error))
+            # MindDataset reads ahead, so a later sample may be the bad one.
+            raise BadSampleError(
+                f"data: sample {index} ({self.names[index]}) or a later one cannot be read "
+                f"({cause.removeprefix('[ERROR] ')}); check the packed files, then resume"
+            ) from error
         finally:
             if rows is not None:
                 rows.stop()
