@@ -190,10 +190,10 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
     if name in _SIGNED:
         kind = _SIGNED[name]
         ends = _WIDEST if wide else {**_USUAL, "Translate": 150.0 / 331.0 * size}
-        return float(_linspace(0.0, ends[kind], bins)[level])
+        return _linspace(0.0, ends[kind], bins, level)
     if name == "Posterize":
         return float(8 - round(level / ((bins - 1) / (6 if wide else 4))))
-    return float(_linspace(255.0, 0.0, bins)[level]) if name == "Solarize" else 0.0
+    return _linspace(255.0, 0.0, bins, level) if name == "Solarize" else 0.0
 
 
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
@@ -226,16 +226,14 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
     ]
 
 
-def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """Return the values of `torch.linspace` with torch's float32 rounding.
+def _linspace(start: float, end: float, count: int, index: int) -> float:
+    """Return a value of `torch.linspace` with torch's float32 rounding.
 
     NumPy's rounding could change an image.
     """
     first = np.float32(start)
     last = np.float32(end)
     step = float((last - first) / np.float32(count - 1))
-    indices = np.arange(count)
-    values = np.where(
-        indices < count // 2, first + step * indices, last - step * (count - 1 - indices)
-    )
-    return values.astype(np.float32)
+    from_first = float(first) + step * index
+    from_last = float(last) - step * (count - 1 - index)
+    return float(np.float32(from_first if index < count // 2 else from_last))

@@ -44,7 +44,8 @@ def load_folder(data_dir: str, share: float, rule: SplitRule, trains: bool = Tru
     train_folder = halves.train
     validation = halves.validation
     classes = halves.classes
-    if rule.needs_folder and train_folder and not validation and root.is_dir():
+    had_folder = rule.exact and rule.run and not rule.is_fixed  # nothing was split off
+    if had_folder and train_folder and not validation and root.is_dir():
         raise ValueError(
             f"data_dir: the validation folder of the run {rule.run} is missing or empty in {root}; "
             f"restore it, or if the images were split off, {rule.run}/{VALIDATION}; or evaluate "

@@ -109,39 +109,12 @@ def find_kept(files: FileSplit, contents: Contents, only_validation: bool) -> Ke
     return Kept(sides, missing, len(validated - contents.validation.keys()), recognised)
 
 
-def describe_changes(dataset: DataSet, run: Path) -> list[str]:
-    """Return lines about validation files that were added or removed since a run.
+def describe_earlier(dataset: DataSet, run: Path, is_same: bool) -> list[str]:
+    """Compare the files in `dataset.test` with those of an earlier run.
 
-    There are none if the run split its validation files off, because `split_off` has such lines.
-    """
-    files = dataset.test
-    if not isinstance(files, FileSplit):
-        return []
-    contents = read_split(run)
-    if contents is None or has_split(run):
-        return []
-    names = set(relative_names(files))
-    before = contents.validation.keys()
-    missing = sorted(before - names)
-    new = sorted(names - before)
-    notes = []
-    if missing:
-        notes.append(
-            f"warning: {len(missing)} of the {len(before)} validation images that {run} used are "
-            f"missing: {first_few(missing)}"
-        )
-    if new:
-        number = counted(len(new), "validation image is", "validation images are")
-        notes.append(f"{number} new since {run}: {first_few(new)}")
-    return notes
-
-
-def describe_trained(dataset: DataSet, run: Path) -> list[str]:
-    """Return a list with a warning if the weights of `run` were trained on files in `dataset.test`.
-
-    Files that were not read are compared by path and size. If the run stored no fingerprints, but
-    its validation files are in the data set, validation files that its validation.json lacks count,
-    because all of them except new ones were in training.
+    Returns a warning if the weights of `run` were trained on some of them. If `is_same`, `run`
+    validated on this folder or list. Then there are also lines about validation files that were
+    added or removed since, unless the run split them off, because `split_off` has such lines.
     """
     files = dataset.test
     if not isinstance(files, FileSplit):
@@ -150,10 +123,34 @@ def describe_trained(dataset: DataSet, run: Path) -> list[str]:
     if contents is None:
         return []
     names = relative_names(files)
+    notes = _describe_trained(dataset, run, contents, names)
+    if is_same and not has_split(run):
+        before = contents.validation.keys()
+        missing = sorted(before - set(names))
+        if missing:
+            notes.append(
+                f"warning: {len(missing)} of the {len(before)} validation images that {run} used "
+                f"are missing: {first_few(missing)}"
+            )
+        if new := sorted(set(names) - before):
+            number = counted(len(new), "validation image is", "validation images are")
+            notes.append(f"{number} new since {run}: {first_few(new)}")
+    return notes
+
+
+def _describe_trained(
+    dataset: DataSet, run: Path, contents: Contents, names: Sequence[str]
+) -> list[str]:
+    """Return a list with a warning if the weights of `run` were trained on files in `dataset.test`.
+
+    Files that were not read are compared by path and size. If the run stored no fingerprints, but
+    its validation files are in the data set, validation files that its validation.json lacks count,
+    because all of them except new ones were in training.
+    """
     how = "was trained on"
     seen: Sequence[str] = ()
     if contents.are_known:
-        seen = _find_trained(files, names, contents)
+        seen = _find_trained(cast(FileSplit, dataset.test), names, contents)
     elif has_split(run) and not contents.validation.keys().isdisjoint(_candidates(dataset)):
         how = "may have been trained on"
         seen = [name for name in names if name not in contents.validation]
@@ -161,7 +158,7 @@ def describe_trained(dataset: DataSet, run: Path) -> list[str]:
         return []
     what = "validation images" if dataset.validates else "images"
     return [
-        f"warning: {run} {how} {len(seen)} of the {len(files)} {what}, such as "
+        f"warning: {run} {how} {len(seen)} of the {len(names)} {what}, such as "
         f"{first_few(seen, 2)}: the accuracy is higher than on new images"
     ]
 

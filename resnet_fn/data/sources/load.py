@@ -23,7 +23,7 @@ from resnet_fn.data.sources.cifar import load_cifar
 from resnet_fn.data.sources.contents import CONTENTS
 from resnet_fn.data.sources.files import FileSplit, list_folders
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
-from resnet_fn.data.sources.kept import EarlierRun, describe_changes, describe_trained
+from resnet_fn.data.sources.kept import EarlierRun, describe_earlier
 from resnet_fn.data.sources.lists import fits_folder, load_lists
 from resnet_fn.data.sources.records import INDEX, RecordSplit, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
@@ -121,11 +121,10 @@ def open_dataset(
         )
     notes = list(dataset.notes)
     if trained_on and run:
-        notes += describe_trained(dataset, run)
-        if rule.same_folder and dataset.input.val_list == trained_on.val_list:
-            notes += describe_changes(dataset, run)
+        is_same = rule.same_folder and dataset.input.val_list == trained_on.val_list
+        notes += describe_earlier(dataset, run, is_same)
     elif weights_of:
-        notes += describe_trained(dataset, weights_of.folder)
+        notes += describe_earlier(dataset, weights_of.folder, is_same=False)
     total = len(dataset.classes)
     for name, split, title in (
         ("train", dataset.train, "training set"),

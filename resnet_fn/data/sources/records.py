@@ -8,7 +8,6 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 
 import dataclasses
 import io
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -103,12 +102,9 @@ def load_records(data_dir: str) -> DataSet:
             f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         ) from None
     errors = (KeyError, TypeError, AttributeError, ValueError)
-    as_index = partial(reading, root / INDEX, _FIX, "is not an index of resnet_fn.pack", errors)
-    with as_index():
-        number = index["format"]
-    if number != FORMAT:
-        raise ValueError(f"{root / INDEX}: format must be {FORMAT}, but it is {number}; {_FIX}")
-    with as_index():
+    with reading(root / INDEX, _FIX, "is not an index of resnet_fn.pack", errors):
+        if index["format"] != FORMAT:
+            raise ValueError(f"format must be {FORMAT}, but it is {index['format']}")
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
         splits = {name: _shards(index, name) for name in ("train", "val")}
         spec.check()

@@ -46,11 +46,6 @@ class SplitRule:
         """Return whether the run's validation.json alone decides."""
         return self.exact and self.run is not None and has_split(self.run)
 
-    @property
-    def needs_folder(self) -> bool:
-        """Return whether the run did not split its validation files off, but had a folder."""
-        return self.exact and self.run is not None and not has_split(self.run)
-
 
 def split_off(
     files: FileSplit,
@@ -74,12 +69,12 @@ def split_off(
         notes = [] if rule.group_by else suggest_groups(names, files.labels)
     if group_by:
         notes.append(describe_groups(groups, held, group_by))
-    if not held.any() and group_by:
-        raise ValueError(
-            f"group_by: {group_by!r} puts all images of each class into one group; "
-            "give another folder level, pattern or column"
-        )
     if not held.any():
+        if group_by:
+            raise ValueError(
+                f"group_by: {group_by!r} puts all images of each class into one group; "
+                "give another folder level, pattern or column"
+            )
         raise ValueError(
             f"validation_share: no class in {files.root} has two images, so that one could "
             "validate; add images, or give a folder val/"
@@ -102,8 +97,9 @@ def _keep(
     by_contents = rule.exact and not rule.same_folder
     present = kept.recognised if by_contents else count - len(kept.missing)
     if not present or (not rule.same_folder and 2 * present < count):
-        lost = f"{count - present} of the {count} images that {path} lists"
-        absent = f"{lost} are not in {files.root}"
+        absent = (
+            f"{count - present} of the {count} images that {path} lists are not in {files.root}"
+        )
         if rule.exact:
             raise ValueError(f"validation_share: {absent}; put them back, or start another run")
         held = hold_out(groups, files.labels, share, rule.seed)
@@ -119,10 +115,8 @@ def _keep(
             f"missing: {first_few(kept.missing)}"
         )
     if kept.moved:
-        verb = "has" if kept.moved == 1 else "have"
-        notes.append(
-            f"{counted(kept.moved, 'validation image')} of {path} {verb} another path or class now"
-        )
+        images = counted(kept.moved, "validation image has", "validation images have")
+        notes.append(f"{images} another path or class now than in {path}")
     if not rule.exact:
         new = int((held & (kept.sides == 0)).sum())
         again = f"the {int(held.sum()) - new} validation images of {path} validate again"
