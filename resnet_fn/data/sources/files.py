@@ -29,21 +29,9 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
 _AHEAD = 4  # number of items per thread that are computed ahead
 MOST_WAITING = 32 << 20  # bytes of results that wait, if there is more than one
-_JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
+_JPEG = (".jfif", ".jp2", ".jpe", ".jpeg", ".jpg")  # and JPEG 2000
 # Not every build of Pillow reads AVIF. Without it, such a file is a bad one, with a fix.
-ENDINGS = (
-    ".avif",
-    ".bmp",
-    ".gif",
-    *_JPEG,
-    ".jp2",
-    ".pgm",
-    ".png",
-    ".ppm",
-    ".tif",
-    ".tiff",
-    ".webp",
-)
+ENDINGS = (".avif", ".bmp", ".gif", *_JPEG, ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 # Endings of images that are not read, and the format to which ImageMagick converts them.
 _DOCUMENTS = (".eps", ".ico", ".pdf", ".svg")
 _CONVERTED_TO = {

@@ -237,7 +237,7 @@ def _list_labelled(
 def _list_classes(
     root: Path, folders: Sequence[str], classes: Sequence[str]
 ) -> tuple[FileSplit, list[str]]:
-    """Return the images in the folders of `classes` below `root`, and notes about what is left out."""
+    """Return the images in class folders below `root`, and notes about what is left out."""
     names: list[str] = []
     numbers: list[int] = []
     left_out = list_left_out(root)
