@@ -40,10 +40,7 @@ def test_weights_are_read_as_other_programs_write_them(written):
 def test_class_weights_average_1_under_balanced_sampling():
     Path("w.txt").write_text("éléphant 9\nbee 1\ncat with a space 2.5\n", encoding="utf-8")
     weights = class_weights("w.txt", CLASSES, LABELS, "balanced")
-    np.testing.assert_allclose(np.divide(weights, weights[0]), [1, 2.5, 9], rtol=1e-12)
-    seen = class_balance("balanced", weights, 3, LABELS)
-    shown = [row["training_images"] * row["times_seen"] for row in seen]
-    assert np.average(weights, weights=shown) == pytest.approx(1)
+    np.testing.assert_allclose(weights, np.divide([1, 2.5, 9], np.mean([1, 2.5, 9])), rtol=1e-12)
     # A run of an older version goes on with the scale that it began with.
     older = class_weights("w.txt", CLASSES, LABELS)
     assert older != weights
