@@ -9,6 +9,7 @@ https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugmen
 import math
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.order import Streams
 
 _JITTERED = ("Brightness", "Contrast", "Color")
+_ENHANCED = ("Brightness", "Color", "Contrast", "Sharpness")
 _BLACK = (0, 0, 0)
 
 
@@ -88,6 +90,10 @@ def enhance(image: Any, name: str, factor: float) -> Any:
     return getattr(ImageEnhance, name)(image).enhance(factor)
 
 
+def _enhance_by(name: str, image: Any, magnitude: float) -> Any:
+    return enhance(image, name, 1 + magnitude)
+
+
 def _affine(image: Any, *matrix: float) -> Any:
     from PIL import Image
 
@@ -116,10 +122,7 @@ OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
     "TranslateY": lambda image, m: _affine(image, 1, 0, 0, 0, 1, -int(m)),
     # nearest pixel is Pillow's default
     "Rotate": lambda image, degrees: image.rotate(degrees, fillcolor=_BLACK),
-    "Brightness": lambda image, m: enhance(image, "Brightness", 1 + m),
-    "Color": lambda image, m: enhance(image, "Color", 1 + m),
-    "Contrast": lambda image, m: enhance(image, "Contrast", 1 + m),
-    "Sharpness": lambda image, m: enhance(image, "Sharpness", 1 + m),
+    **{name: partial(_enhance_by, name) for name in _ENHANCED},
     "Posterize": lambda image, m: _image_ops("posterize", image, int(m)),
     "Solarize": lambda image, m: _image_ops("solarize", image, m),
     "AutoContrast": lambda image, _: _image_ops("autocontrast", image),
@@ -137,7 +140,7 @@ _SIGNED = {
     "TranslateX": "Translate",
     "TranslateY": "Translate",
     "Rotate": "Rotate",
-    **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), "Enhance"),
+    **dict.fromkeys(_ENHANCED, "Enhance"),
 }
 # TrivialAugmentWide and RandAugment choose from these operations with equal probability.
 CHOICE = ("Identity", *_SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize")
@@ -187,10 +190,10 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
     if name in _SIGNED:
         kind = _SIGNED[name]
         ends = _WIDEST if wide else {**_USUAL, "Translate": 150.0 / 331.0 * size}
-        return float(_linspace(0.0, ends[kind], bins)[level])
+        return _linspace(0.0, ends[kind], bins, level)
     if name == "Posterize":
         return float(8 - round(level / ((bins - 1) / (6 if wide else 4))))
-    return float(_linspace(255.0, 0.0, bins)[level]) if name == "Solarize" else 0.0
+    return _linspace(255.0, 0.0, bins, level) if name == "Solarize" else 0.0
 
 
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
@@ -223,16 +226,14 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
     ]
 
 
-def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """Return the values of `torch.linspace` with torch's float32 rounding.
+def _linspace(start: float, end: float, count: int, index: int) -> float:
+    """Return a value of `torch.linspace` with torch's float32 rounding.
 
     NumPy's rounding could change an image.
     """
     first = np.float32(start)
     last = np.float32(end)
     step = float((last - first) / np.float32(count - 1))
-    indices = np.arange(count)
-    values = np.where(
-        indices < count // 2, first + step * indices, last - step * (count - 1 - indices)
-    )
-    return values.astype(np.float32)
+    from_first = float(first) + step * index
+    from_last = float(last) - step * (count - 1 - index)
+    return float(np.float32(from_first if index < count // 2 else from_last))

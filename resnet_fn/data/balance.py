@@ -100,8 +100,7 @@ def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
 def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
     fix = "give 'balanced' or the path of a text file"
     find = number_classes(classes)
-    weights: dict[int, float] = {}
-    lines: dict[int, int] = {}  # the first line of each class
+    weights: dict[int, tuple[float, int]] = {}  # and the first line of each class
     for line, name, value, _ in read_table("class_weights", path, (CLASS, _WEIGHT), fix):
         number = find(name)
         if number is None:
@@ -118,15 +117,15 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
                 f"{path} line {line}: weight {value!r} must be a number above 0; "
                 "write a line CLASS WEIGHT, with a number such as 0.5"
             )
-        if weights.setdefault(number, weight) != weight:
+        before, first = weights.setdefault(number, (weight, line))
+        if before != weight:
             raise ValueError(
-                f"{path} line {line}: {classes[number]!r} has weight {weight:g}, but line "
-                f"{lines[number]} has {weights[number]:g}; keep one line"
+                f"{path} line {line}: {classes[number]!r} has weight {weight:g}, but line {first} "
+                f"has {before:g}; keep one line"
             )
-        lines.setdefault(number, line)
     if missing := [name for number, name in enumerate(classes) if number not in weights]:
         raise ValueError(
             f"{path}: has no weight for {first_few(missing)}; "
             "write a line CLASS WEIGHT for each class"
         )
-    return np.array([weights[number] for number in range(len(classes))])
+    return np.array([weights[number][0] for number in range(len(classes))])

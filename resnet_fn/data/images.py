@@ -71,18 +71,17 @@ def random_affine(
     factors are from 0.9 to 1.1.
     """
     count, channels, height, width = images.shape
-    shift = np.round(draws[:, :2] * (max_shift + 0.5))
-    shift = shift.clip(-max_shift, max_shift)
-    angle = np.deg2rad(draws[:, 2] * max_rotation)
-    zoom = 1.0 / (1.0 + draws[:, 3] * max_zoom)
+    vertical, horizontal, rotation, size = draws.T[..., None, None, None]  # each [N, 1, 1, 1]
+    shift_y = np.round(vertical * (max_shift + 0.5)).clip(-max_shift, max_shift)
+    shift_x = np.round(horizontal * (max_shift + 0.5)).clip(-max_shift, max_shift)
+    angle = np.deg2rad(rotation * max_rotation)
+    zoom = 1.0 / (1.0 + size * max_zoom)
+    cos = np.cos(angle) * zoom
+    sin = np.sin(angle) * zoom
     middle_y = (height - 1) / 2
     middle_x = (width - 1) / 2
     y = (np.arange(height) - middle_y)[:, None]
     x = np.arange(width) - middle_x
-    cos = (np.cos(angle) * zoom)[:, None, None, None]
-    sin = (np.sin(angle) * zoom)[:, None, None, None]
-    shift_y = shift[:, 0, None, None, None]
-    shift_x = shift[:, 1, None, None, None]
     # These are each target pixel's coordinates in the source image, after padding with one pixel of
     # `fill` per side, [N, 1, H, W].
     source_y = cos * y - sin * x + middle_y + shift_y + 1

@@ -60,22 +60,22 @@ class InputSpec:
     def check(self) -> None:
         """Raise ValueError if a value cannot describe images, as in a stranger's file."""
         lists = (self.classes, self.mean, self.std)
-        if not all(isinstance(values, tuple) for values in lists):
-            raise ValueError("classes, mean, std: they are not lists")
-        paths = (self.data_dir, self.train_list, self.val_list)
-        texts = (self.name, self.interpolation, *paths, *self.classes)
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("name, classes, interpolation, paths: one of them is not a text")
+        texts = (self.name, self.interpolation, self.data_dir, self.train_list, self.val_list)
         sizes = (self.channels, self.image_size, self.eval_resize)
-        if not all(type(size) is int and 0 <= size <= _MOST_PIXELS for size in sizes):
-            raise ValueError(f"channels, image_size, eval_resize: one is not in 0..{_MOST_PIXELS}")
-        numbers = (self.full_scale, *self.mean, *self.std)
-        if not all(type(number) in (int, float) and abs(number) < math.inf for number in numbers):
-            raise ValueError("full_scale, mean, std: one of them is not a finite number")
-        if {len(self.mean), len(self.std)} != {self.channels}:
-            raise ValueError(f"mean, std: {self.channels} channels need as many values")
-        if min((self.full_scale, *self.std)) <= 0:
-            raise ValueError("full_scale, std: pixels cannot be divided by 0 or less")
+        is_right = (
+            all(isinstance(values, tuple) for values in lists)
+            and all(isinstance(text, str) for text in (*texts, *self.classes))
+            and all(type(size) is int and 0 <= size <= _MOST_PIXELS for size in sizes)
+            and all(map(_is_finite, (self.full_scale, *self.mean, *self.std)))
+            and {len(self.mean), len(self.std)} == {self.channels}
+            and min((self.full_scale, *self.std)) > 0
+        )
+        if not is_right:
+            raise ValueError("the description of the net's input has a wrong value")
+
+
+def _is_finite(number: Any) -> bool:
+    return type(number) in (int, float) and abs(number) < math.inf
 
 
 def renamed(before: Sequence[str], now: Sequence[str]) -> str:

@@ -115,11 +115,12 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
     images = images.copy()
     height, width = images.shape[2:]
     for index in chosen:
-        area = (0.02 + 0.31 * draws[index, 1]) * height * width
-        ratio = np.exp(np.log(0.3) + (np.log(3.3) - np.log(0.3)) * draws[index, 2])
+        _, of_area, of_ratio, row, column = draws[index]
+        area = (0.02 + 0.31 * of_area) * height * width
+        ratio = np.exp(np.log(0.3) + (np.log(3.3) - np.log(0.3)) * of_ratio)
         tall = min(round(np.sqrt(area * ratio)), height)
         wide = min(round(np.sqrt(area / ratio)), width)
-        top = int(draws[index, 3] * (height - tall + 1))
-        left = int(draws[index, 4] * (width - wide + 1))
+        top = int(row * (height - tall + 1))
+        left = int(column * (width - wide + 1))
         images[index, :, top : top + tall, left : left + wide] = 0
     return images

@@ -18,15 +18,14 @@ def test_evaluation_reads_every_sample_once_in_order(workers, batch_size, block)
     seen = []
     lengths = set()
     for rank in range(workers):
-        batches = list(
-            eval_batches(DIGITS.test, DIGITS.input, batch_size, Workers(rank, workers), block)
-        )
+        worker = Workers(rank, workers)
+        batches = list(eval_batches(DIGITS.test, DIGITS.input, batch_size, worker, block))
         lengths.add(len(batches))
-        for images, labels, indices in batches:
+        for images, labels, numbers in batches:
             assert images.shape == (batch_size, 1, 8, 8)
-            places = np.flatnonzero(indices >= 0)
-            assert (places % block == indices[places] % block).all()
-            assert (labels[places] == DIGITS.test.labels[indices[places]]).all()
-            seen += indices[places].tolist()
+            samples = numbers[numbers >= 0]
+            assert (np.flatnonzero(numbers >= 0) % block == samples % block).all()
+            assert (labels == DIGITS.test.labels[np.maximum(numbers, 0)]).all()
+            seen += samples.tolist()
     assert sorted(seen) == list(range(360))
     assert len(lengths) == 1  # no worker waits in the exchange that follows

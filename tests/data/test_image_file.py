@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
 from resnet_fn.data.image_file import image_formats, is_files_fault, open_image
 from resnet_fn.data.preprocess import open_upright
@@ -45,9 +45,10 @@ def png(make_photograph, encode):
 
 def test_every_listed_ending_is_opened():
     Image.init()
-    assert {Image.registered_extensions()[ending] for ending in ENDINGS} <= set(image_formats())
-    for ending in ENDINGS:
-        kind = Image.registered_extensions()[ending]
+    kinds = Image.registered_extensions()
+    for ending in ENDINGS if features.check("avif") else {*ENDINGS} - {".avif"}:
+        kind = kinds[ending]
+        assert kind in image_formats()
         file = io.BytesIO()
         Image.new("RGB", (20, 10), (200, 10, 10)).save(file, kind)
         assert open_image(file.getvalue()).size == (20, 10), ending
@@ -165,15 +166,10 @@ def test_many_texts_are_not_all_unpacked(megabytes, png):
     assert time.process_time() - start < 0.6
 
 
-@pytest.mark.parametrize("name", ["ENOENT", "EACCES", "ELOOP", "ENAMETOOLONG", "EISDIR"])
-def test_path_errors_count_as_the_files_fault(name):
-    assert is_files_fault(OSError(getattr(errno, name), "text"))
-
-
-@pytest.mark.parametrize(
-    "name", ["EMFILE", "ENFILE", "ENOMEM", "EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "ENOTCONN"]
-)
-def test_system_errors_are_not_a_files_fault(name):
-    assert not is_files_fault(OSError(getattr(errno, name), "text"))
+def test_system_errors_are_not_a_files_fault():
+    of_paths = ["ENOENT", "EACCES", "ELOOP", "ENAMETOOLONG", "EISDIR"]
+    of_systems = ["EMFILE", "ENFILE", "ENOMEM", "EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "ENOTCONN"]
+    for name in (*of_paths, *of_systems):
+        assert is_files_fault(OSError(getattr(errno, name), "text")) == (name in of_paths), name
     assert not is_files_fault(MemoryError())
     assert not is_files_fault(RuntimeError("can't start new thread"))

@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import crop_and_flip
@@ -27,25 +26,20 @@ def test_prepare_normalises_and_resizes():
     np.testing.assert_allclose(doubled, [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3], atol=1e-6)
 
 
-def test_normalisation_is_torchvisions_bit_for_bit():
-    torch = pytest.importorskip("torch")
-    planes = np.random.default_rng(0).integers(0, 256, (4, 3, 24, 24), dtype=np.uint8)
-    mean = np.array((0.485, 0.456, 0.406), np.float32)
-    std = np.array((0.229, 0.224, 0.225), np.float32)
-    spec = color_spec("", (), mean.tolist(), std.tolist())
-    ours = normalise(planes, spec, np.empty(planes.shape, np.float32))
-    theirs = torch.from_numpy(planes).float().div(255)
-    theirs = theirs.sub_(torch.from_numpy(mean)[:, None, None]).div_(
-        torch.from_numpy(std)[:, None, None]
-    )
+def test_normalisation_is_torchvisions_bit_for_bit(torchvision):
+    functional = torchvision.transforms.functional
+    image = np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8)
+    spec = color_spec("", ())
+    ours = normalise(image.transpose(2, 0, 1), spec, np.empty((3, 24, 24), np.float32))
+    theirs = functional.normalize(functional.to_tensor(image), spec.mean, spec.std)
     assert ours.tobytes() == theirs.numpy().tobytes()
 
 
 def test_crop_cuts_the_window_that_the_draws_name():
     images = np.arange(2 * 5 * 4 * 1, dtype=np.uint8).reshape(2, 5, 4, 1)
-    draws = np.array([[0.5, 0.5, 0.9], [0.0, 0.99, 0.1]])
+    draws = np.array([[0.34, 0.66, 0.9], [0.33, 0.67, 0.1]])
     cut = crop_and_flip(images, draws, padding=1, flip=True)
-    assert cut[0].tolist() == images[0].tolist()  # the middle of 3 places, not mirrored
+    assert cut[0].tolist() == images[0].tolist()  # the middle third of the draws, not mirrored
     # one up, two right of the padded corner, then mirrored
     expected = np.zeros((5, 4, 1), np.uint8)
     expected[1:, :3] = images[1][:4, 1:]
@@ -53,14 +47,6 @@ def test_crop_cuts_the_window_that_the_draws_name():
     turned = crop_and_flip(images, np.array([[0, 0, 0.49], [0, 0, 0.5]]), 0, True)
     assert (turned[0] == images[0][:, ::-1]).all()
     assert (turned[1] == images[1]).all()
-
-
-def test_all_places_of_a_crop_are_equally_likely():
-    images = np.tile(np.arange(1, 10, dtype=np.uint8).reshape(1, 3, 3, 1), (9000, 1, 1, 1))
-    cut = crop_and_flip(images, np.random.default_rng(0).random((9000, 3)), padding=1, flip=False)
-    counts = np.bincount(cut[:, 1, 1, 0], minlength=10)[1:]
-    assert counts.min() > 900  # 1,000 expected of each of the 9, standard deviation 30
-    assert counts.max() < 1100
 
 
 def test_affine_shifts_whole_pixels_and_fills_with_black():
@@ -85,13 +71,9 @@ def test_an_epochs_numbers_are_those_of_its_streams():
     """What a recipe does not use is not drawn, and what it uses does not move by it."""
     recipe = Recipe(dataset="synthetic", seed=4, flip=True, erasing=0.5, repeats=2, batch_size=8)
     drawn = draw_epoch(recipe, 3, 10)
-    assert {name: numbers.shape for name, numbers in drawn.items()} == {
-        "crop": (2, 10, 3),
-        "erasing": (2, 10, 5),
-    }
-    assert drawn["crop"].tobytes() == np.random.default_rng([4, 3, 3]).random((2, 10, 3)).tobytes()
-    alone = draw_epoch(
-        Recipe(dataset="synthetic", seed=4, erasing=0.5, repeats=2, batch_size=8), 3, 10
+    assert list(drawn) == ["crop", "erasing"]
+    np.testing.assert_array_equal(
+        drawn["crop"], np.random.default_rng([4, 3, 3]).random((2, 10, 3))
     )
-    assert list(alone) == ["erasing"]
-    assert alone["erasing"].tobytes() == drawn["erasing"].tobytes()
+    alone = draw_epoch(dataclasses.replace(recipe, flip=False), 3, 10)
+    np.testing.assert_equal(alone, {"erasing": drawn["erasing"]})

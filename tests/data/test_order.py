@@ -44,13 +44,13 @@ def test_no_two_random_streams_have_equal_seeds(monkeypatch):
 
     monkeypatch.setattr(np.random, "default_rng", record)
     used = {"max_shift": 1, "crop_padding": 1, "erasing": 1.0, "mixup": 0.2, "drop_path": 0.1}
-    recipe = Recipe(dataset="synthetic", image_size=8, batch_size=2, dropout=0.1, seed=7, **used)
+    recipe = Recipe(dataset="synthetic", image_size=8, batch_size=2, dropout=0.1, **used)
     files = Recipe(dataset="imagefolder", image_size=8, color_jitter=0.1, policy="autoaugment")
     picture = io.BytesIO()
     Image.new("RGB", (9, 9)).save(picture, "PNG")
     batch = np.zeros((2, 3, 8, 8), np.float32), np.zeros(2, np.int32)
-    epoch_order(7, 3, 2)
-    Plan(Recipe(batch_size=2, sampling="balanced"), LABELS, Workers()).epoch(3)
+    for sampling in ("shuffle", "balanced"):
+        Plan(Recipe(batch_size=2, sampling=sampling), LABELS, Workers()).epoch(3)
     draw_epoch(recipe, 3, 2)
     erase_and_mix(recipe, batch, 2, 3, 0, None)
     training_pixels(picture.getvalue(), files, 3, 0, 0)
@@ -60,10 +60,7 @@ def test_no_two_random_streams_have_equal_seeds(monkeypatch):
     assert sorted(stream for stream, _ in streams) == sorted(ids)  # each was drawn from
     assert len(set(streams)) == len(ids)
     assert {words for _, words in streams} == {3, 5}
-    five = [7, 3, 9, 0, 0]
-    three = [7, 3, 9]
-    assert default_rng(three).random() == default_rng([*three, 0]).random()
-    assert default_rng(three).random() != default_rng(five).random()
+    assert default_rng([7, 3, 9]).random() != default_rng([7, 3, 9, 0, 0]).random()
 
 
 def test_mixing_needs_an_even_share_of_each_worker(raises_line):

@@ -1,6 +1,5 @@
 """Which changes of the data a resume accepts, notes or rejects."""
 
-import hashlib
 import json
 import shlex
 import shutil
@@ -18,6 +17,7 @@ from resnet_fn.data.sources.scan import check_files
 from resnet_fn.run.loop import train
 from resnet_fn.run.resume import data_notes
 from resnet_fn.runtime.cpus import cpu_count
+from resnet_fn.runtime.disk import sha256
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
@@ -39,9 +39,6 @@ def trained(device, ten_each, tmp_path_factory):
 def test_a_renamed_class_folder_is_rejected(trained, folder, capsys, raises_line):
     """The classes are sorted by name: "zebra" puts the others' labels one lower."""
 
-    def run(*more: str) -> None:
-        train(*parse([*ONE_EPOCH, "--data-dir", str(folder), *more]))
-
     def times():
         paths = Path("run").rglob("*")
         return {path: path.stat().st_mtime_ns for path in paths if path.name != "lock"}
@@ -52,10 +49,11 @@ def test_a_renamed_class_folder_is_rejected(trained, folder, capsys, raises_line
     before = times()
     difference = "classes 'bee' → 'cat with a space', 'cat with a space' → 'zebra'"
     text = f"another training set than the checkpoint's ({difference})"
+    words = [*ONE_EPOCH, "--data-dir", str(folder)]
     with raises_line("resume: ", text, "give the same data"):
-        run()
+        train(*parse(words))
     assert times() == before
-    run("--allow-other-data")
+    train(*parse([*words, "--allow-other-data"]))
     assert f"resuming with {text}\n" in capsys.readouterr().out
 
 
@@ -82,60 +80,61 @@ def photographs(folder):
     return check_files(load_dataset(RECIPE, str(folder)))
 
 
-def saved(feed, classes=()):
+def saved(feed):
     """Of a checkpoint's JSON state what the data's are compared with."""
-    return {"feed": feed, "dataset": {"classes": list(classes)}}
+    return {"feed": feed, "dataset": {"classes": []}}
 
 
 def test_the_data_key_ignores_threads_and_workers(photographs):
     two = replace(photographs, train=replace(photographs.train, threads=2))
     feed = make_feed(two, RECIPE, Workers(0, 2))
-    other = make_feed(photographs, RECIPE)
-    labels = photographs.train.labels
+    key = make_feed(photographs, RECIPE).reproducibility_key
     names = "\0".join(photographs.train.names).encode()
-    assert feed.reproducibility_key == other.reproducibility_key
     # once a run: it hashes the names of all files
     assert feed.reproducibility_key is feed.reproducibility_key
-    assert feed.reproducibility_key == {
-        "samples": 21,
-        "files": hashlib.sha256(names + labels.tobytes()).hexdigest(),
-        "contents": hashlib.sha256(photographs.train.sizes.tobytes()).hexdigest(),
-        "feed": "float32",
-    }
-    assert data_notes(saved(other.reproducibility_key), (), feed, False) == []
-    (line,) = data_notes(saved({**feed.reproducibility_key, "feed": "uint8"}), (), feed, False)
+    assert (
+        feed.reproducibility_key
+        == key
+        == {
+            "samples": 21,
+            "files": sha256(names + photographs.train.labels.tobytes()),
+            "contents": sha256(photographs.train.sizes.tobytes()),
+            "feed": "float32",
+        }
+    )
+    assert data_notes(saved(key), (), feed, False) == []
+    (line,) = data_notes(saved({**key, "feed": "uint8"}), (), feed, False)
     assert line == "resuming with --feed float32 instead of uint8: some bits of the results differ"
 
 
 def test_resuming_on_other_data_is_rejected_or_noted(photographs, raises_line):
-    feed = make_feed(photographs, RECIPE)
+    turned = replace(photographs.train, labels=photographs.train.labels[::-1].copy())
+    feed, other = (
+        make_feed(replace(photographs, train=train), RECIPE)
+        for train in (photographs.train, turned)
+    )
     known = feed.reproducibility_key
-    classes = photographs.classes
-    for state, difference in (
-        (saved({**known, "samples": 20}, classes), "samples 20 → 21"),
-        (saved({**known, "files": "0"}, classes), "other file names or classes"),
-        (saved(known, [*classes, "dog"]), "classes 'dog' → None"),
+    for key, difference in (
+        ({**known, "samples": 20}, "samples 20 → 21"),
+        (other.reproducibility_key, "other file names or classes"),
     ):
         text = f"another training set than the checkpoint's ({difference})"
         with raises_line("resume: ", text, "the same data", "--out-dir", "--allow-other-data"):
-            data_notes(state, classes, feed, False)
-        assert data_notes(state, classes, feed, True) == [f"resuming with {text}"]
-    turned = replace(photographs.train, labels=photographs.train.labels[::-1].copy())
-    other = make_feed(replace(photographs, train=turned), RECIPE)
-    assert other.reproducibility_key["files"] != known["files"]
+            data_notes(saved(key), (), feed, False)
+        assert data_notes(saved(key), (), feed, True) == [f"resuming with {text}"]
 
 
 @pytest.mark.parametrize("dataset", ["imagefolder", "mindrecord"])
 def test_two_class_folders_swapped_whole_are_noticed(dataset, folder, raises_line):
     """Their files have equal names: they differ by their sizes, of records the shards' sha256."""
 
+    recipe = replace(RECIPE, dataset=dataset)
+
     def feed_of(out):
         if dataset == "mindrecord":
             pack.main([str(folder), out, "--shards", "1", "--threads", "1", "--no-progress"])
-        recipe = replace(RECIPE, dataset=dataset)
-        return make_feed(
-            open_dataset(recipe, out if dataset == "mindrecord" else str(folder)), recipe
-        )
+        data_dir = out if dataset == "mindrecord" else str(folder)
+        return make_feed(open_dataset(recipe, data_dir), recipe)
 
     before = feed_of("one").reproducibility_key
     for old, new in (("bee", "x"), ("éléphant", "bee"), ("x", "éléphant")):

@@ -92,8 +92,7 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     )
     if not root.is_dir():
         raise ValueError(f"data_dir: {data_dir!r} is not a folder; {fix}")
-    # folders with some of the files, and their missing files
-    partial: list[tuple[Path, list[str]]] = []
+    lacking = []  # number of missing files and the files, in each folder that has some
     for layout in _LAYOUTS[name]:
         wanted = list(filter(None, (*layout.train, layout.test, layout.names)))
         for folder in (root, root / layout.folder):
@@ -101,10 +100,9 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
             if not missing:
                 return folder, layout
             if len(missing) < len(wanted):
-                partial.append((folder, missing))
-    if partial:
-        folder, missing = min(partial, key=lambda pair: len(pair[1]))
-        raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {fix}")
+                lacking.append((len(missing), f"{folder} lacks {', '.join(missing)}"))
+    if lacking:
+        raise ValueError(f"data_dir: {min(lacking)[1]}; {fix}")
     expected = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
     raise ValueError(
         f"data_dir: {root} must contain {expected}, but it contains {show_contents(root)}; {fix}"
@@ -144,16 +142,12 @@ def _read(path: Path, layout: _Layout) -> Split:
 
 
 def _class_names(folder: Path, layout: _Layout) -> tuple[str, ...]:
+    path = folder / layout.names
     if layout.binary:
-        return tuple(_bytes_of(folder / layout.names).decode("utf-8", "replace").split())
-    try:
-        return tuple(
-            name.decode() for name in _unpickle(folder / layout.names)[b"fine_label_names"]
-        )
-    except (KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f"{folder / layout.names}: has no fine_label_names; extract the archive again"
-        ) from None
+        return tuple(_bytes_of(path).decode("utf-8", "replace").split())
+    errors = (KeyError, TypeError, AttributeError)
+    with reading(path, _FIX, "has no fine_label_names", errors):
+        return tuple(name.decode() for name in _unpickle(path)[b"fine_label_names"])
 
 
 _ALLOWED = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}

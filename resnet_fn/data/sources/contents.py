@@ -110,15 +110,16 @@ def _describe(files: object) -> dict[str, str]:
 
 def read_split(run: Path) -> Contents | None:
     """Read a run's validation.json and contents.json. Returns None if the run has neither."""
-    empty: dict[str, Any] = {"format": FORMAT, "training": {}, "validation": {}}
-    contents = _read(run / CONTENTS, empty, _are_contents)
+    contents = _read(run / CONTENTS, _are_contents)
+    if contents is None:
+        contents = {"format": FORMAT, "training": {}, "validation": {}}
     if contents["format"] != FORMAT:
         raise ValueError(
             f"{run / CONTENTS}: has format {contents['format']}, but this version reads {FORMAT}; "
             "use a newer resnet_fn, or remove the file"
         )
     validation = contents["validation"]
-    listed = _read(run / VALIDATION, None, _are_names)
+    listed = _read(run / VALIDATION, _are_names)
     if listed is not None:
         validation = {name: validation.get(name, "") for name in map(_plain, listed)}
     return Contents(contents["training"], validation) if validation else None
@@ -142,15 +143,12 @@ def has_split(run: Path) -> bool:
     return (run / VALIDATION).exists()
 
 
-def _read(path: Path, absent: Any, is_right: Callable[[Any], bool]) -> Any:
-    """Return the contents of a JSON file for which `is_right` is true, or `absent` without the
-    file.
-    """
-    try:
-        with reading(path, "restore the file from a copy", fault="is damaged"):
-            value = read_json(path)
-            if not is_right(value):
-                raise ValueError(f"not what a run writes to {path.name}")
-            return value
-    except FileNotFoundError:
-        return absent
+def _read(path: Path, is_right: Callable[[Any], bool]) -> Any:
+    """Return the contents of a JSON file for which `is_right` is true, or None without the file."""
+    if not path.exists():
+        return None
+    with reading(path, "restore the file from a copy", fault="is damaged"):
+        value = read_json(path)
+        if not is_right(value):
+            raise ValueError(f"not what a run writes to {path.name}")
+        return value

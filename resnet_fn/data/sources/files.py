@@ -1,14 +1,13 @@
 """This module lists image files, reads them ahead in threads, and decodes them for evaluation."""
 
 import dataclasses
-import importlib.util
 import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from itertools import chain, compress, islice
+from itertools import chain, compress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -30,18 +29,15 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 READERS = 16  # number of reading threads, which read 8,000 files a second at a latency of 2 ms
 _AHEAD = 4  # number of items per thread that are computed ahead
 MOST_WAITING = 32 << 20  # bytes of results that wait, if there is more than one
-# Not every build of Pillow reads AVIF. Without any Pillow, a later import fails with a clear error.
-_HAS_AVIF = importlib.util.find_spec("PIL") and importlib.util.find_spec("PIL._avif")
-_AVIF = (".avif",) if _HAS_AVIF else ()
-_JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
-ENDINGS = (*_AVIF, ".bmp", ".gif", *_JPEG, ".jp2", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_JPEG = (".jfif", ".jp2", ".jpe", ".jpeg", ".jpg")  # and JPEG 2000
+# Not every build of Pillow reads AVIF. Without it, such a file is a bad one, with a fix.
+ENDINGS = (".avif", ".bmp", ".gif", *_JPEG, ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 # Endings of images that are not read, and the format to which ImageMagick converts them.
 _DOCUMENTS = (".eps", ".ico", ".pdf", ".svg")
 _CONVERTED_TO = {
     **dict.fromkeys((".arw", ".cr2", ".cr3", ".dng", ".nef"), "jpg"),  # of cameras
     **dict.fromkeys((".heic", ".heif", ".hif", ".jxl", ".psd", ".tga"), "jpg"),
     **dict.fromkeys((".dcm", *_DOCUMENTS), "png"),
-    **({} if _AVIF else {".avif": "jpg"}),
 }
 # Names that storage devices, archives and operating systems add, in lower case. Some of the folders
 # hold thumbnails.
@@ -80,17 +76,15 @@ def is_left_out(name: str) -> bool:
 
 def list_folders(folder: str | Path) -> list[str]:
     """Return the sorted names of the folders in `folder`, or [] if it is no folder."""
-    if not Path(folder).is_dir():  # raises other errors, such as EIO, unlike os.path.isdir
-        return []
-    names = (entry.name for entry in os.scandir(folder) if entry.is_dir())
-    return sorted(name for name in names if not is_left_out(name))
+    return [
+        entry.name for entry in _entries(folder) if entry.is_dir() and not is_left_out(entry.name)
+    ]
 
 
 def list_loose_images(folder: str | Path) -> list[str]:
     """Return the sorted names of the images directly in `folder`, or [] if it is no folder."""
-    if not Path(folder).is_dir():
-        return []
-    return sorted(name for name in os.listdir(folder) if is_image(name) and not is_left_out(name))
+    names = [entry.name for entry in _entries(folder)]
+    return [name for name in names if is_image(name) and not is_left_out(name)]
 
 
 def list_left_out(folder: str | Path) -> list[str]:
@@ -99,14 +93,19 @@ def list_left_out(folder: str | Path) -> list[str]:
     These are names for which `is_left_out` is true, and files without an image's ending, except
     documents.
     """
-    if not Path(folder).is_dir():
-        return []
-    return sorted(
+    return [
         entry.name
-        for entry in os.scandir(folder)
+        for entry in _entries(folder)
         if is_left_out(entry.name)
         or not (is_image(entry.name) or entry.is_dir() or entry.name.lower().endswith(_DOCUMENTS))
-    )
+    ]
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    """Return what is directly in `folder`, sorted by name, or [] if it is no folder."""
+    if not Path(folder).is_dir():  # raises other errors, such as EIO, unlike os.path.isdir
+        return []
+    return sorted(os.scandir(folder), key=lambda entry: entry.name)
 
 
 def show_contents(folder: str | Path) -> str:
@@ -313,18 +312,17 @@ def read_ahead(
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     source = iter(items)
     held = 0
-    following = list(islice(source, 1))
+    following = next(source, None)
     try:
-        while following or waiting:
+        while following is not None or waiting:
             # Threads get several items at once, because waking them for each one takes long.
             refills = len(waiting) <= _AHEAD * threads // 2
-            while refills and following and len(waiting) < _AHEAD * threads:
-                (item,) = following
-                if waiting and held + size(item) > MOST_WAITING:
+            while refills and following is not None and len(waiting) < _AHEAD * threads:
+                if waiting and held + size(following) > MOST_WAITING:
                     break
-                held += size(item)
-                waiting.append((item, pool.submit(function, item)))
-                following = list(islice(source, 1))
+                held += size(following)
+                waiting.append((following, pool.submit(function, following)))
+                following = next(source, None)
             first, future = waiting.popleft()
             held -= size(first)
             yield first, future.result()

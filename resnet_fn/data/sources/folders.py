@@ -1,8 +1,9 @@
 """This module lists the images of a data set that has a folder for each class."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,12 +44,12 @@ def load_folder(data_dir: str, share: float, rule: SplitRule, trains: bool = Tru
     train_folder = halves.train
     validation = halves.validation
     classes = halves.classes
-    if rule.needs_folder and train_folder and not validation and root.is_dir():
-        # with a share, the run's file validation.json may be missing, as for a copied checkpoint
-        split = f" if the images were split off, {rule.run}/{VALIDATION}; or" if share else ""
+    had_folder = rule.exact and rule.run and not rule.is_fixed  # nothing was split off
+    if had_folder and train_folder and not validation and root.is_dir():
         raise ValueError(
             f"data_dir: the validation folder of the run {rule.run} is missing or empty in {root}; "
-            f"restore it, or{split} evaluate the run on another folder with --data-dir FOLDER"
+            f"restore it, or if the images were split off, {rule.run}/{VALIDATION}; or evaluate "
+            "the run on another folder with --data-dir FOLDER"
         )
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (train_folder is None or (train_folder == root and not validates)):
@@ -59,8 +60,7 @@ def load_folder(data_dir: str, share: float, rule: SplitRule, trains: bool = Tru
     scores_only = rule.is_fixed and not trains and root.is_dir()
     if scores_only and {*classes} < {*rule.classes}:  # folders of other classes were removed
         classes = tuple(rule.classes)
-    number = {name: label for label, name in enumerate(classes)}
-    train, notes = _list_classes(train_folder, {name: number[name] for name in halves.classes})
+    train, notes = _list_classes(train_folder, halves.classes, classes)
     if not scores_only:
         _check_classes(train_folder, classes, train)
     notes += warn_alike(classes)
@@ -70,25 +70,24 @@ def load_folder(data_dir: str, share: float, rule: SplitRule, trains: bool = Tru
             name for name in list_left_out(root) if is_left_out(name) or how_to_convert([name])
         ]
         notes += describe_left_out(root, beside) + _describe_loose(root)
-    is_split = validation is None or rule.is_fixed
     if validation is None or rule.is_fixed:
         train, test, more = split_off(train, share, rule)
-        notes += more
         if validation:
-            notes.append(
+            more.append(
                 f"{validation} is not used, because {VALIDATION} lists the validation images of "
                 "this run"
             )
     else:
+        test, _, more = _list_labelled(root, validation, classes, "train")
         if share:
-            notes.append(
+            more.append(
                 f"{validation} is the validation set, so nothing is split off the training images"
             )
-        test, _, more = _list_labelled(root, validation, classes, "train")
-        notes += more
-    notes += [*(how_to_use(test_folder, classes) for test_folder in halves.tests), *halves.notes]
+    notes += [*more, *(how_to_use(folder, classes) for folder in halves.tests), *halves.notes]
     _check_not_empty(test)
-    return DataSet(train, test, color_spec("imagefolder", classes), tuple(notes), is_split=is_split)
+    spec = color_spec("imagefolder", classes)
+    is_split = validation is None or rule.is_fixed
+    return DataSet(train, test, spec, tuple(notes), is_split=is_split)
 
 
 def load_test_folder(data_dir: str, classes: Sequence[str] = ()) -> DataSet:
@@ -202,12 +201,10 @@ def _holds_data_set(folder: Path) -> bool:
 def _look_inside(folder: Path) -> str:
     """Return a text that suggests `folder` as --data-dir, or "" if `folder` contains no folders."""
     inner = list_folders(folder)
+    if not inner:
+        return ""
     condition = "" if _holds_data_set(folder) else " if these are the classes"
-    return (
-        f"it holds the folders {first_few(inner)}, so give --data-dir {folder}{condition}"
-        if inner
-        else ""
-    )
+    return f"it holds the folders {first_few(inner)}, so give --data-dir {folder}{condition}"
 
 
 def _list_labelled(
@@ -228,32 +225,31 @@ def _list_labelled(
         return list_flat_val(root, folder, classes)
     classes = classes or folders
     find = number_classes(classes)
-    labels = {name: label for name in folders if (label := find(name)) is not None}
-    if unknown := [name for name in folders if name not in labels]:
-        extra = folder / unknown[0]
-        fix = _look_inside(extra) if _holds_data_set(extra) else suggest_name(unknown[0], classes)
-        raise ValueError(
-            f"data_dir: {extra} exists, but {unknown[0]} is no class of {source}; {fix}"
-        )
-    split, notes = _list_classes(folder, labels)
+    for name in folders:
+        if find(name) is None:
+            extra = folder / name
+            fix = _look_inside(extra) if _holds_data_set(extra) else suggest_name(name, classes)
+            raise ValueError(f"data_dir: {extra} exists, but {name} is no class of {source}; {fix}")
+    split, notes = _list_classes(folder, folders, classes)
     return split, classes, notes
 
 
-def _list_classes(root: Path, labels: Mapping[str, int]) -> tuple[FileSplit, list[str]]:
-    """Return the images in class folders below `root`, and notes about what is left out.
-
-    `labels` maps the name of each class folder to its label.
-    """
+def _list_classes(
+    root: Path, folders: Sequence[str], classes: Sequence[str]
+) -> tuple[FileSplit, list[str]]:
+    """Return the images in class folders below `root`, and notes about what is left out."""
     names: list[str] = []
     numbers: list[int] = []
     left_out = list_left_out(root)
-    for folder, label in sorted(labels.items(), key=lambda item: item[1]):
+    find: Any = number_classes(classes)
+    for folder in sorted(folders, key=find):
+        label = find(folder)
         images, others = list_images(root / folder)
         names += [f"{folder}/{name}" for name in images]
         numbers += [label] * len(images)
         left_out += [os.path.join(folder, name) for name in others]
     notes = describe_left_out(root, sorted(left_out)) + _describe_loose(root)
-    return FileSplit(str(root), tuple(names), np.array(numbers, np.int32)), notes
+    return FileSplit(str(root), names, np.array(numbers, np.int32)), notes
 
 
 def _describe_loose(folder: Path) -> list[str]:

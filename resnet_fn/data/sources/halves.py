@@ -161,9 +161,8 @@ def _are_halves(named: _Places, candidates: Sequence[Path]) -> bool:
     scored = [*named["validation"], *named["test"]]
     if not named["training"] and not scored:
         return False
-    for train in candidates:
-        if any(_fits(folder, train) for folder in scored):
-            return True
+    if any(_fits(folder, train) for train in candidates for folder in scored):
+        return True
     return not any(has_images(folder) for folder in named[""])
 
 

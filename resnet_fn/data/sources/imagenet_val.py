@@ -8,12 +8,7 @@ import numpy as np
 
 from resnet_fn.config.reading import read_regular
 from resnet_fn.config.wording import first_line
-from resnet_fn.data.sources.files import (
-    FileSplit,
-    describe_left_out,
-    how_to_convert,
-    list_images,
-)
+from resnet_fn.data.sources.files import FileSplit, describe_left_out, how_to_convert, list_images
 
 _TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 _META = "meta.mat"
@@ -45,15 +40,7 @@ def list_flat_val(
     if not names:
         fix = how_to_convert(left_out) or f"fill it with {folder.name}/CLASS/*.JPEG, or remove it"
         raise ValueError(f"{folder}: holds neither class folders nor images; {fix}")
-    truth = _find_file(root, _TRUTH)
-    meta = _find_file(root, _META)
-    if truth is None or meta is None:
-        missing = _TRUTH if truth is None else _META
-        raise ValueError(
-            f"{folder}: has no class folders; "
-            f"sort the images into class folders, or extract {missing} from "
-            f"ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download) into {root}"
-        )
+    truth, meta = (_find_file(root, folder, name) for name in (_TRUTH, _META))
     from scipy.io import loadmat  # a dependency of MindSpore
 
     file = truth
@@ -83,11 +70,17 @@ def list_flat_val(
                 "add the folder to train"
             )
         labels.append(label_of[name])
-    split = FileSplit(str(folder), tuple(names), np.array(labels, np.int32))
-    notes = describe_left_out(folder, left_out)
-    return split, classes, notes
+    split = FileSplit(str(folder), names, np.array(labels, np.int32))
+    return split, classes, describe_left_out(folder, left_out)
 
 
-def _find_file(root: Path, name: str) -> Path | None:
-    paths = (root / folder / name for folder in _FOLDERS)
-    return next(filter(Path.is_file, paths), None)
+def _find_file(root: Path, images: Path, name: str) -> Path:
+    for folder in _FOLDERS:
+        path = root / folder / name
+        if path.is_file():
+            return path
+    raise ValueError(
+        f"{images}: has no class folders; "
+        f"sort the images into class folders, or extract {name} from "
+        f"ILSVRC2012_devkit_t12.tar.gz (https://image-net.org/download) into {root}"
+    )

@@ -57,43 +57,13 @@ def find_kept(files: FileSplit, contents: Contents, only_validation: bool) -> Ke
     if not contents.are_known:
         missing = [name for name in contents.validation if name not in listed]
         return Kept(sides, missing, 0, len(listed))
-    texts: dict[int, str] = {}
-    changed = _compare(files, names, contents, np.flatnonzero(sides > 0), sides, texts)
-    if changed or len(listed) < len(contents.validation) or not only_validation:
-        _compare(files, names, contents, np.flatnonzero(sides <= 0), sides, texts)
-    validating = np.flatnonzero(sides > 0).tolist()
-    validated = {names[index] for index in validating}
-    seen = {texts[index] for index in validating} - {""}
-    lost = [name for name in contents.validation if name not in validated]
-    missing = [name for name in lost if contents.validation[name] not in seen]
-    recognised = len(seen.intersection(contents.validation.values()))
-    return Kept(sides, missing, len(validated - contents.validation.keys()), recognised)
-
-
-def _compare(
-    files: FileSplit,
-    names: Sequence[str],
-    contents: Contents,
-    indices: np.ndarray,
-    sides: np.ndarray,
-    texts: dict[int, str],
-) -> int:
-    """Compare files with those of a run, and return how many differ from the run's files.
-
-    Args:
-        files, names: all files, and their relative paths.
-        contents: the files of the run.
-        indices: numbers of the files to compare.
-        sides: see `Kept`; corrected for the compared files.
-        texts: gets `as_text` of the compared files, or "" for files that the run cannot have had.
-    """
     known = {**contents.training, **contents.validation}
     # A file whose contents both trained and validated belongs to training.
     side_of = dict.fromkeys(contents.validation.values(), 1)
     side_of |= dict.fromkeys(contents.training.values(), -1)
     side_of.pop("", None)
-
     sizes = {text.partition(" ")[0] for text in side_of}
+    texts: dict[int, str] = {}  # of the compared files: see `look_at`
 
     def look_at(index: int) -> str:
         """Return `as_text` of a file, or "" for a size that no file of the run has.
@@ -114,51 +84,37 @@ def _compare(
             return ""  # `check_files` reports the file
         return as_text(len(data), fingerprint(data))
 
-    changed = 0
-    for index, text in read_ahead(look_at, indices.tolist()):
-        texts[index] = text
-        recorded = known.get(names[index], "")
-        if not recorded or text != recorded:
-            changed += bool(recorded)
-            # A skipped file of an older run is in validation.json alone.
-            by_path = sides[index] if names[index] in known else 0
-            sides[index] = side_of.get(text, by_path)
-    return changed
+    def compare(indices: np.ndarray) -> int:
+        """Correct the sides of files, and return how many differ from the run's files."""
+        changed = 0
+        for index, text in read_ahead(look_at, indices.tolist()):
+            texts[index] = text
+            recorded = known.get(names[index], "")
+            if not recorded or text != recorded:
+                changed += bool(recorded)
+                # A skipped file of an older run is in validation.json alone.
+                by_path = sides[index] if names[index] in known else 0
+                sides[index] = side_of.get(text, by_path)
+        return changed
+
+    changed = compare(np.flatnonzero(sides > 0))
+    if changed or len(listed) < len(contents.validation) or not only_validation:
+        compare(np.flatnonzero(sides <= 0))
+    validating = np.flatnonzero(sides > 0).tolist()
+    validated = {names[index] for index in validating}
+    seen = {texts[index] for index in validating} - {""}
+    lost = [name for name in contents.validation if name not in validated]
+    missing = [name for name in lost if contents.validation[name] not in seen]
+    recognised = len(seen.intersection(contents.validation.values()))
+    return Kept(sides, missing, len(validated - contents.validation.keys()), recognised)
 
 
-def describe_changes(dataset: DataSet, run: Path) -> list[str]:
-    """Return lines about validation files that were added or removed since a run.
+def describe_earlier(dataset: DataSet, run: Path, is_same: bool) -> list[str]:
+    """Compare the files in `dataset.test` with those of an earlier run.
 
-    There are none if the run split its validation files off, because `split_off` has such lines.
-    """
-    files = dataset.test
-    if not isinstance(files, FileSplit):
-        return []
-    contents = read_split(run)
-    if contents is None or has_split(run):
-        return []
-    names = set(relative_names(files))
-    before = contents.validation.keys()
-    missing = sorted(before - names)
-    new = sorted(names - before)
-    notes = []
-    if missing:
-        notes.append(
-            f"warning: {len(missing)} of the {len(before)} validation images that {run} used are "
-            f"missing: {first_few(missing)}"
-        )
-    if new:
-        number = counted(len(new), "validation image is", "validation images are")
-        notes.append(f"{number} new since {run}: {first_few(new)}")
-    return notes
-
-
-def describe_trained(dataset: DataSet, run: Path) -> list[str]:
-    """Return a list with a warning if the weights of `run` were trained on files in `dataset.test`.
-
-    Files that were not read are compared by path and size. If the run stored no fingerprints, but
-    its validation files are in the data set, validation files that its validation.json lacks count,
-    because all of them except new ones were in training.
+    Returns a warning if the weights of `run` were trained on some of them. If `is_same`, `run`
+    validated on this folder or list. Then there are also lines about validation files that were
+    added or removed since, unless the run split them off, because `split_off` has such lines.
     """
     files = dataset.test
     if not isinstance(files, FileSplit):
@@ -167,10 +123,34 @@ def describe_trained(dataset: DataSet, run: Path) -> list[str]:
     if contents is None:
         return []
     names = relative_names(files)
+    notes = _describe_trained(dataset, run, contents, names)
+    if is_same and not has_split(run):
+        before = contents.validation.keys()
+        missing = sorted(before - set(names))
+        if missing:
+            notes.append(
+                f"warning: {len(missing)} of the {len(before)} validation images that {run} used "
+                f"are missing: {first_few(missing)}"
+            )
+        if new := sorted(set(names) - before):
+            number = counted(len(new), "validation image is", "validation images are")
+            notes.append(f"{number} new since {run}: {first_few(new)}")
+    return notes
+
+
+def _describe_trained(
+    dataset: DataSet, run: Path, contents: Contents, names: Sequence[str]
+) -> list[str]:
+    """Return a list with a warning if the weights of `run` were trained on files in `dataset.test`.
+
+    Files that were not read are compared by path and size. If the run stored no fingerprints, but
+    its validation files are in the data set, validation files that its validation.json lacks count,
+    because all of them except new ones were in training.
+    """
     how = "was trained on"
     seen: Sequence[str] = ()
     if contents.are_known:
-        seen = _find_trained(files, names, contents)
+        seen = _find_trained(cast(FileSplit, dataset.test), names, contents)
     elif has_split(run) and not contents.validation.keys().isdisjoint(_candidates(dataset)):
         how = "may have been trained on"
         seen = [name for name in names if name not in contents.validation]
@@ -178,7 +158,7 @@ def describe_trained(dataset: DataSet, run: Path) -> list[str]:
         return []
     what = "validation images" if dataset.validates else "images"
     return [
-        f"warning: {run} {how} {len(seen)} of the {len(files)} {what}, such as "
+        f"warning: {run} {how} {len(seen)} of the {len(names)} {what}, such as "
         f"{first_few(seen, 2)}: the accuracy is higher than on new images"
     ]
 

@@ -22,7 +22,7 @@ from resnet_fn.data.sources.cifar import load_cifar
 from resnet_fn.data.sources.contents import CONTENTS
 from resnet_fn.data.sources.files import FileSplit, list_folders
 from resnet_fn.data.sources.folders import load_folder, load_test_folder
-from resnet_fn.data.sources.kept import EarlierRun, describe_changes, describe_trained
+from resnet_fn.data.sources.kept import EarlierRun, describe_earlier
 from resnet_fn.data.sources.lists import fits_folder, load_lists
 from resnet_fn.data.sources.records import INDEX, RecordSplit, load_records
 from resnet_fn.data.sources.scan import check_files, read_bad_files
@@ -120,29 +120,26 @@ def open_dataset(
         )
     notes = list(dataset.notes)
     if trained_on and run:
-        notes += describe_trained(dataset, run)
-        if rule.same_folder and dataset.input.val_list == trained_on.val_list:
-            notes += describe_changes(dataset, run)
+        is_same = rule.same_folder and dataset.input.val_list == trained_on.val_list
+        notes += describe_earlier(dataset, run, is_same)
     elif weights_of:
-        notes += describe_trained(dataset, weights_of.folder)
+        notes += describe_earlier(dataset, weights_of.folder, is_same=False)
+    total = len(dataset.classes)
     for name, split, title in (
         ("train", dataset.train, "training set"),
         ("test", dataset.test, "test set"),
     ):
         if name in splits:
-            check_labels(split, len(dataset.classes), title)
-            present = set(
-                np.unique(
-                    np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels
-                ).tolist()
-            )
-            missing = [known for label, known in enumerate(dataset.classes) if label not in present]
-            if not present:
+            check_labels(split, total, title)
+            labels = split.labels
+            counts = labels.sum(0) if labels.ndim == 2 else np.bincount(labels, minlength=total)
+            if not counts.any():
                 raise ValueError(f"{title}: no image has a class; add classes to the list")
+            missing = [dataset.classes[label] for label in np.flatnonzero(counts == 0)]
             if missing:
                 notes.append(
-                    f"the {title} has no images of {len(missing)} of the {len(dataset.classes)} "
-                    f"classes: {first_few(missing, 5)}"
+                    f"the {title} has no images of {len(missing)} of the {total} classes: "
+                    f"{first_few(missing, 5)}"
                 )
     if "train" in splits and recipe.name == "digits":
         notes += _warn_of_large_images(dataset.train, recipe)

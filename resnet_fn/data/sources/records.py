@@ -8,7 +8,6 @@ train-00000-of-00008.mindrecord, …  shards (MindRecord files), each with a .db
 
 import dataclasses
 import io
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -64,32 +63,24 @@ class RecordSplit(EncodedSplit):
 
         rows = None
         numbers = order.tolist()
+        index = numbers[0]
         try:
-            for index in numbers:
-                try:
-                    if rows is None:
-                        files = list(self.files)
-                        sampler = engine.SubsetSampler(numbers)
-                        records = engine.MindDataset(
-                            files, ["image", "index"], self.threads, sampler=sampler
-                        )
-                        rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
-                    row = next(rows)
-                except (RuntimeError, ValueError) as error:
-                    lines = str(error).splitlines()  # one line of the error has the cause
-                    cause = next(
-                        (line for line in lines if line.startswith("[ERROR] ")), first_line(error)
-                    )
-                    # MindDataset reads ahead, so a later sample may be the bad one.
-                    raise BadSampleError(
-                        f"data: sample {index} ({self.names[index]}) or a later one cannot be read "
-                        f"({cause.removeprefix('[ERROR] ')}); check the packed files, then resume"
-                    ) from error
-                if int(row["index"]) != index:
-                    raise RuntimeError(
-                        f"MindDataset returned sample {int(row['index'])} instead of {index}"
-                    )
-                yield index, row["image"].tobytes()
+            sampler = engine.SubsetSampler(numbers)
+            records = engine.MindDataset(
+                list(self.files), ["image", "index"], self.threads, sampler=sampler
+            )
+            rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
+            for index in numbers:  # noqa: B007 (the error names it)
+                row = next(rows)
+                yield int(row["index"]), row["image"].tobytes()  # `Decoder` compares the number
+        except (RuntimeError, ValueError) as error:
+            lines = str(error).splitlines()  # one line of the error has the cause
+            cause = next((line for line in lines if line.startswith("[ERROR] ")), first_line(error))
+            # MindDataset reads ahead, so a later sample may be the bad one.
+            raise BadSampleError(
+                f"data: sample {index} ({self.names[index]}) or a later one cannot be read "
+                f"({cause.removeprefix('[ERROR] ')}); check the packed files, then resume"
+            ) from error
         finally:
             if rows is not None:
                 rows.stop()
@@ -111,12 +102,9 @@ def load_records(data_dir: str) -> DataSet:
             f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         ) from None
     errors = (KeyError, TypeError, AttributeError, ValueError)
-    as_index = partial(reading, root / INDEX, _FIX, "is not an index of resnet_fn.pack", errors)
-    with as_index():
-        number = index["format"]
-    if number != FORMAT:
-        raise ValueError(f"{root / INDEX}: format must be {FORMAT}, but it is {number}; {_FIX}")
-    with as_index():
+    with reading(root / INDEX, _FIX, "is not an index of resnet_fn.pack", errors):
+        if index["format"] != FORMAT:
+            raise ValueError(f"format must be {FORMAT}, but it is {index['format']}")
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
         splits = {name: _shards(index, name) for name in ("train", "val")}
         spec.check()

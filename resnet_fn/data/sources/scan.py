@@ -31,12 +31,7 @@ from resnet_fn.data.image_file import (
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.contents import BAD_FILES, UNKNOWN, Fingerprint, fingerprint
 from resnet_fn.data.sources.duplicates import describe_duplicates
-from resnet_fn.data.sources.files import (
-    READERS,
-    FileSplit,
-    how_to_convert,
-    read_ahead,
-)
+from resnet_fn.data.sources.files import READERS, FileSplit, how_to_convert, read_ahead
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, exchange_numbers, gather_texts
 
@@ -174,30 +169,25 @@ def check_files(
         left_out: lines of a resumed run's bad_files.txt. If given, their files are left out, and no
             file is decoded.
     """
-    files = {
-        half: split
-        for half in ("train", "test")
-        if isinstance(split := getattr(dataset, half), FileSplit)
-    }
-    count = sum(map(len, files.values()))
+    halves = (("train", dataset.train, "training"), ("test", dataset.test, "validation"))
+    files = [half for half in halves if isinstance(half[1], FileSplit)]
+    count = sum(len(split) for _, split, _ in files)
     skip = on_bad == "skip" and left_out is None
     decode = left_out is None and (
         skip or check == "yes" or (check == "auto" and count <= MOST_CHECKED)
     )
-    known = {line.rpartition("\t")[0] for line in left_out or ()}
-    notes = list(dataset.notes)
     lines = list(left_out or ())
+    known = {line.rpartition("\t")[0] for line in lines}
+    notes = list(dataset.notes)
     counts = []
     all_faults = []
     checked: dict[str, Any] = {}
-    for half, split in files.items():
+    for half, split, kind in files:
         if half not in splits:
             continue
-        kind = "training" if half == "train" else "validation"
         if known:
-            split = split.keep(
-                np.array([_on_one_line(name) not in known for name in _names(split, dataset)], bool)
-            )
+            wanted = [name not in known for name in _names(split, dataset)]
+            split = split.keep(np.array(wanted, bool))
         require_alike({f"{kind} files": len(split)}, workers, "give all workers the same data")
         split, bad = scan_files(split, decode, workers, progress)
         good = np.ones(len(split), bool)
@@ -206,11 +196,11 @@ def check_files(
         if bad:
             counts.append(f"{len(bad)} of {len(split)} {kind}")
             names = _names(split, dataset)
-            lines += [f"{_on_one_line(names[index])}\t{fault}" for index, fault in bad.items()]
+            lines += [f"{names[index]}\t{fault}" for index, fault in bad.items()]
             faults = [f"{split.path(index)!r} is {fault}" for index, fault in bad.items()]
             all_faults += faults
             notes.append(f"skipping {counts[-1]} files: {first_few(faults, 3, '; ')}")
-            if skip and len(bad) == len(split):
+            if skip and not good.any():
                 raise ValueError(
                     f"data_dir: all {len(bad)} {kind} files are bad: "
                     f"{first_few(faults, 3, '; ')}; fix them"
@@ -240,16 +230,13 @@ def check_files(
 
 
 def _names(split: FileSplit, dataset: DataSet) -> list[str]:
-    """Return the file paths relative to the data folder.
+    """Return the file paths relative to the data folder, each on one line.
 
     Such paths stay valid if the data folder is moved.
     """
     folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
-    return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
-
-
-def _on_one_line(name: str) -> str:
-    return name.replace("\n", "\\n").replace("\r", "\\r")
+    paths = (os.path.normpath(os.path.join(folder, name)) for name in split.names)
+    return [path.replace("\n", "\\n").replace("\r", "\\r") for path in paths]
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:

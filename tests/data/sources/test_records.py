@@ -1,6 +1,5 @@
 """Packed records give the pixels of their files."""
 
-import io
 import json
 import os
 import re
@@ -74,13 +73,12 @@ def test_repeated_samples_have_the_folders_bits_too(ten_each, out, same_batches,
 
 
 def test_a_damaged_packed_image_is_named(ten_each, out, raises_line):
-    path = ten_each / "train/bee/03 ü.JPEG"
+    image = (ten_each / "train/bee/03 ü.JPEG").read_bytes()
     records = out()
     feed = make_feed(records, RECORDS)
-    image = path.read_bytes()
     index = records.train.names.index("bee/03 ü.JPEG")
-    shard = next(file for file in map(Path, records.train.files) if image in file.read_bytes())
-    shard.write_bytes(shard.read_bytes().replace(image, bytes(len(image))))
+    for file in map(Path, records.train.files):
+        file.write_bytes(file.read_bytes().replace(image, bytes(len(image))))
     message = (
         f"data: sample {index} (bee/03 ü.JPEG) of the packed set cannot be decoded; pack the set "
         "again, then resume"
@@ -104,23 +102,20 @@ def test_vanished_packed_data_have_a_fix(out):
     assert cause.endswith("Failed to read file.")
     for file in records.test.files:
         Path(file).unlink()
-    with pytest.raises(BadSampleError, match=named) as gone:
+    with pytest.raises(BadSampleError, match=r"cannot be read \(.*does not exist.*\); check the"):
         list(records.test.eval_images([np.arange(4)], records.input))
-    assert "does not exist" in re.match(named, str(gone.value))[2]
 
 
 def test_evaluation_is_the_folders_bit_for_bit(ten_each, pack):
     files = load_dataset(FOLDER, str(ten_each))
     records = pack(ten_each, "out", "--short-side", "16")
     for rank in range(4):
-        shard = Workers(rank, 4)
-        pairs = zip(
-            eval_batches(files.test, files.input, 4, shard),
-            eval_batches(records.test, records.input, 4, shard),
-            strict=True,
+        halves = (
+            eval_batches(dataset.test, dataset.input, 4, Workers(rank, 4))
+            for dataset in (files, records)
         )
-        for ours, theirs in pairs:
-            assert all(a.tobytes() == b.tobytes() for a, b in zip(ours, theirs, strict=True))
+        for ours, theirs in zip(*halves, strict=True):
+            np.testing.assert_equal(ours, theirs)
     for dataset in (files, records):  # no images, as of the report of a net without mistakes
         assert list(dataset.test.eval_images([], dataset.input)) == []
 
@@ -150,7 +145,6 @@ def write(name, text):
             lambda: np.save("out/val-labels.npy", np.zeros(8, np.int32)),
             ("out", "val", "8 labels and 9 names", "9 samples", "pack"),
         ),
-        (write("val-names.json", '["a"]'), ("out", "val", "1 names", "pack")),
         (write("val-names.json", "[1]"), ("out", "val-names.json", "not a list of names", "pack")),
         (write("val-names.json", "["), ("out", "names", "val", "pack")),
     ],
@@ -181,19 +175,16 @@ def test_an_index_of_others_is_an_error(change, out, raises_line):
 
 def test_a_lack_of_descriptors_is_no_damage(ten_each, out, no_descriptors):
     dataset = load_dataset(FOLDER, str(ten_each))
-    with pytest.raises(OSError, match="Too many open files"), no_descriptors():
-        write_shards(dataset, Path("out"), 4)
-    with pytest.raises(OSError, match="Too many open files"), no_descriptors():
-        out()
+    for action in (out, lambda: write_shards(dataset, Path("out"), 4)):
+        with pytest.raises(OSError, match="Too many open files"), no_descriptors():
+            action()
 
 
 def test_labels_in_a_zip_file_are_an_error(out, raises_line):
-    archive = io.BytesIO()
-    np.savez(archive, np.zeros(8, np.int32))
-    for content in (archive.getvalue(), b"PK\x03\x04 damaged"):
-        Path("out/train-labels.npy").write_bytes(content)
-        with raises_line("out/train-labels.npy: cannot be read", "pack the set again"):
-            out()
+    with open("out/train-labels.npy", "wb") as file:
+        np.savez(file, np.zeros(8, np.int32))
+    with raises_line("out/train-labels.npy: cannot be read", "pack the set again"):
+        out()
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse", "nested"])
