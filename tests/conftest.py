@@ -13,29 +13,27 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
 import resnet_fn  # noqa: F401  (sets MindSpore's environment before anything imports it)
 from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.values import to_dict
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.msrun import claim_port
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--not-passed-in",
         type=Path,
@@ -44,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     """Without such a log all tests run, so one that ends early leaves out fewer."""
     log = config.getoption("--not-passed-in")
     if log and log.exists():
@@ -53,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's own, which makes the reporter
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """One core for each of several test processes: MindSpore's threads spin, and would take each
     other's cores.
     """
@@ -71,11 +69,11 @@ class FailuresAtOnce:
     later.
     """
 
-    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+    def __init__(self, terminal):
         self.terminal = terminal
 
     @pytest.hookimpl(trylast=True)  # after the letter F
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report):
         if report.failed:
             self.terminal.write_line("")
             self.terminal.write_sep("_", f"{report.nodeid}, {report.when}", red=True)
@@ -83,7 +81,7 @@ class FailuresAtOnce:
 
 
 @pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def in_empty_folder(tmp_path, monkeypatch):
     """Run in an empty folder, and fail a test that leaves MindSpore's artefacts in it."""
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -94,7 +92,7 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 @pytest.fixture(autouse=True)
-def one_seed() -> None:
+def one_seed():
     """What a test draws from NumPy's generator, as MindSpore does its default weights, is the same
     in any order.
     """
@@ -102,7 +100,7 @@ def one_seed() -> None:
 
 
 @pytest.fixture(autouse=True)
-def sigint_arrives() -> None:
+def sigint_arrives():
     """In the main thread: a command that a test before called may have blocked it, and other
     threads would get it.
     """
@@ -110,7 +108,7 @@ def sigint_arrives() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def signals_count() -> Iterator[None]:
+def signals_count():
     """Under nohup SIGHUP is ignored, in a shell's background job SIGINT; runs of tests would
     inherit that.
     """
@@ -124,7 +122,7 @@ def signals_count() -> Iterator[None]:
 
 
 @pytest.fixture
-def as_process_1() -> list[str]:
+def as_process_1():
     """What stands before a command so that it is process 1, as in a container."""
     words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if (
@@ -136,7 +134,7 @@ def as_process_1() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def device() -> None:
+def device():
     """MindSpore on the CPU, started once."""
     import mindspore
 
@@ -147,7 +145,7 @@ def device() -> None:
 
 
 @pytest.fixture(scope="session")
-def torchvision() -> ModuleType:
+def torchvision():
     """torchvision beside a CPU build of PyTorch, where its C++ operators do not load: its
     transforms need none of them.
 
@@ -177,11 +175,11 @@ def torchvision() -> ModuleType:
         return torchvision
 
 
-KEPT: list[object] = []  # operators last as long as the library that declares them
+KEPT = []  # operators last as long as the library that declares them
 
 
 @pytest.fixture(scope="session")
-def python() -> "Callable[..., subprocess.CompletedProcess[str]]":
+def python():
     """python(*words, **variables) runs Python with these words and variables more, and returns what
     came of it.
 
@@ -192,12 +190,12 @@ def python() -> "Callable[..., subprocess.CompletedProcess[str]]":
     """
 
     def run(
-        *words: object,
-        code: int | None = 0,
-        without: str = "",
-        seconds: float = 120,
+        *words,
+        code=0,
+        without="",
+        seconds=120,
         cwd=None,
-        **variables: str,
+        **variables,
     ):
         kept = {
             name: value
@@ -216,7 +214,7 @@ def python() -> "Callable[..., subprocess.CompletedProcess[str]]":
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(tmp_path_factory):
     """The command `resnet_fn`, written as pip does from the entry point in setup.cfg."""
     setup = configparser.ConfigParser()
     setup.read(Path(__file__).parents[1] / "setup.cfg")
@@ -232,12 +230,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def says() -> Callable[..., None]:
+def says():
     """says(error, *parts): the error, or text, is one line that has these parts (field, value, fix)
     in this order.
     """
 
-    def check(error: object, *parts: object) -> None:
+    def check(error, *parts):
         text = str(error.value if isinstance(error, pytest.ExceptionInfo) else error).removesuffix(
             "\n"
         )
@@ -251,15 +249,13 @@ def says() -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def raises_line(says) -> Callable[..., contextlib.AbstractContextManager[None]]:
+def raises_line(says):
     """`with raises_line(*parts, kind=ValueError)`: the block raises this error, whose message
     `says` these parts.
     """
 
     @contextlib.contextmanager
-    def check(
-        *parts: object, kind: type[Exception] | tuple[type[Exception], ...] = ValueError
-    ) -> Iterator[None]:
+    def check(*parts, kind=ValueError):
         with pytest.raises(kind) as caught:
             yield
         says(caught, *parts)
@@ -268,10 +264,10 @@ def raises_line(says) -> Callable[..., contextlib.AbstractContextManager[None]]:
 
 
 @pytest.fixture(scope="session")
-def write_recipe() -> Callable[[dict[str, Any]], str]:
+def write_recipe():
     """write_recipe(settings) writes them as the recipe file mine.toml and returns its name."""
 
-    def write(settings: dict[str, Any]) -> str:
+    def write(settings):
         lines = (
             f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
             for name, value in settings.items()
@@ -283,10 +279,10 @@ def write_recipe() -> Callable[[dict[str, Any]], str]:
 
 
 @pytest.fixture(scope="session")
-def events() -> Callable[..., list[dict[str, Any]]]:
+def events():
     """events(run, kind) reads a run's log; every line of it must be whole."""
 
-    def read(run: Path | str, kind: str) -> list[dict[str, Any]]:
+    def read(run, kind):
         lines = Path(run, "metrics.jsonl").read_text().splitlines()
         return [event for event in map(json.loads, lines) if event["event"] == kind]
 
@@ -294,13 +290,13 @@ def events() -> Callable[..., list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def board_events() -> Callable[[Path | str], list[Any]]:
+def board_events():
     """board_events(folder): all of its TensorBoard files' events, in the order in which they were
     written.
     """
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-    def read(folder: Path | str) -> list[Any]:
+    def read(folder):
         paths = sorted(Path(folder).glob("events.out.tfevents.*"))
         return [event for path in paths for event in LegacyEventFileLoader(str(path)).Load()]
 
@@ -308,12 +304,12 @@ def board_events() -> Callable[[Path | str], list[Any]]:
 
 
 @pytest.fixture(scope="session")
-def last_state() -> Callable[[Path | str], tuple[dict[str, Any], dict[str, bytes]]]:
+def last_state():
     """last_state(run): the JSON state of a run's last checkpoint, and the bytes of each of its
     arrays.
     """
 
-    def read(run: Path | str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    def read(run):
         last = RunFolder(Path(run)).newest()
         return last.state, {
             name: array.tobytes() for name, array in {**last.weights, **last.training}.items()
@@ -323,32 +319,28 @@ def last_state() -> Callable[[Path | str], tuple[dict[str, Any], dict[str, bytes
 
 
 @pytest.fixture(scope="session")
-def processes() -> Callable[[object], dict[int, str]]:
+def processes():
     """processes(text): pid → command line of all processes whose command line has this text in
     it.
     """
 
-    def naming(text: object) -> dict[int, str]:
-        lines = {}
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # it has ended
-                lines[int(path.parent.name)] = (
-                    path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
+    def naming(text):
+        lines = {
+            process.pid: " ".join(process.info["cmdline"] or ())
+            for process in psutil.process_iter(["cmdline"])
+        }
         return {pid: line for pid, line in lines.items() if str(text) in line}
 
     return naming
 
 
 @pytest.fixture(scope="session")
-def wait_until() -> Callable[..., Any]:
+def wait_until():
     """wait_until(holds, seconds, process): what `holds` returns, as soon as it is true; the process
     must live on.
     """
 
-    def wait(
-        holds: Callable[[], Any], seconds: float = 60, process: "subprocess.Popen | None" = None
-    ) -> Any:
+    def wait(holds, seconds=60, process=None):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and (process is None or process.poll() is None):
             if value := holds():
@@ -365,7 +357,20 @@ def wait_until() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def start_msrun() -> "Callable[..., subprocess.Popen[bytes]]":
+def wait_for_port(wait_until):
+    """wait_for_port(port) waits until a process listens at this port, or nobody if it is to be
+    `free`.
+    """
+
+    def listens(port):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    return lambda port, free=False: wait_until(lambda: listens(port) != free)
+
+
+@pytest.fixture(scope="session")
+def start_msrun():
     """start_msrun(workers, *words) starts msrun; what it prints goes to msrun.txt (its `tail`s may
     outlive it).
 
@@ -373,20 +378,10 @@ def start_msrun() -> "Callable[..., subprocess.Popen[bytes]]":
         inside: what msrun is started with, `ip netns exec …`.
     """
 
-    def start(workers: int, *words: str, inside: tuple[str, ...] = ()) -> "subprocess.Popen[bytes]":
+    def start(workers, *words, inside=()):
         here = Path(sys.executable).parent
-        count = str(workers)
-        command = [
-            *inside,
-            here / "msrun",
-            "--worker_num",
-            count,
-            "--local_worker_num",
-            count,
-            "--log_dir",
-            "logs",
-            *words,
-        ]
+        flags = f"--worker_num {workers} --local_worker_num {workers} --log_dir logs"
+        command = [*inside, here / "msrun", *flags.split(), *words]
         environment = {**os.environ, "PATH": f"{here}:{os.environ['PATH']}"}
         with open("msrun.txt", "wb") as output:
             return subprocess.Popen(
@@ -397,12 +392,12 @@ def start_msrun() -> "Callable[..., subprocess.Popen[bytes]]":
 
 
 @pytest.fixture
-def msrun(start_msrun) -> Callable[..., str]:
+def msrun(start_msrun):
     """msrun(workers, *command) runs a Python command on several workers and returns rank 0's
     log.
     """
 
-    def run(workers: int, *command: str) -> str:
+    def run(workers, *command):
         port = claim_port("127.0.0.1", 0)
         process = start_msrun(
             workers, "--join", "True", "--master_port", str(port), "python", *command
@@ -419,14 +414,12 @@ def msrun(start_msrun) -> Callable[..., str]:
 
 
 @pytest.fixture
-def checkpoint(request: pytest.FixtureRequest) -> Callable[..., Path]:
+def checkpoint(request):
     """checkpoint(run, *updates) writes a checkpoint of RECIPE after each update; returns the last
     one's folder.
     """
 
-    def write(
-        run: Path | str, *updates: int, best: Any = None, recipe: Recipe = request.module.RECIPE
-    ) -> Path:
+    def write(run, *updates, best=None, recipe=request.module.RECIPE):
         for update in updates:
             arrays = {"w": np.full(3, update, np.float32)}
             state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe)}
@@ -439,12 +432,12 @@ def checkpoint(request: pytest.FixtureRequest) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def lock() -> Iterator[FolderLock]:
+def lock():
     with FolderLock() as held:
         yield held
 
 
-def photograph(seed: int, width: int = 60, height: int = 40) -> Image.Image:
+def photograph(seed, width=60, height=40):
     """A smooth picture with some noise: what JPEG is made for."""
     rng = np.random.default_rng(seed)
     coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize(
@@ -454,13 +447,13 @@ def photograph(seed: int, width: int = 60, height: int = 40) -> Image.Image:
     return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
 
 
-def encoded(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
+def encoded(image, kind="JPEG", **options):
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
-def write_photographs(root: Path, train: int, val: int) -> Path:
+def write_photographs(root, train, val):
     """3 classes with names of all kinds, so many photographs each, of different sizes."""
     for half, count in (("train", train), ("val", val)):
         for number, name in enumerate(("bee", "cat with a space", "éléphant")):
@@ -475,7 +468,7 @@ def write_photographs(root: Path, train: int, val: int) -> Path:
 
 
 @pytest.fixture(scope="session")
-def ten_each(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ten_each(tmp_path_factory):
     """3 classes, 7 training and 3 validation photographs each, of different sizes. Not to be
     changed.
     """
@@ -483,55 +476,49 @@ def ten_each(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(ten_each: Path, tmp_path: Path) -> Path:
+def folder(ten_each, tmp_path):
     """A copy of `ten_each` to be changed."""
     return shutil.copytree(ten_each, tmp_path / "photographs")
 
 
 @pytest.fixture(scope="session")
-def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photographs(tmp_path_factory):
     """As `ten_each`, 12 and 30: more than evaluation computes at a time. Not to be changed."""
     return write_photographs(tmp_path_factory.mktemp("data") / "photographs", 12, 30)
 
 
-def write_cifar(
-    root: Path, name: str, binary: bool, per_file: int = 40
-) -> tuple[np.ndarray, np.ndarray]:
+def write_cifar(root, name, binary, per_file=40):
     """Write a small CIFAR archive; returns the training images [N, 3, 32, 32] and labels that it
     holds.
     """
     ten = name == "cifar10"
-    dot = ".bin" if binary else ""
     rng = np.random.default_rng(5)
-    written = []
-    ending = {"cifar10": ("batches-bin", "batches-py"), "cifar100": ("binary", "python")}[name][
-        not binary
-    ]
-    place = root / f"{'cifar-10' if ten else 'cifar-100'}-{ending}"
+    folders = {
+        "cifar10": ("cifar-10-batches-py", "cifar-10-batches-bin"),
+        "cifar100": ("cifar-100-python", "cifar-100-binary"),
+    }
+    place = root / folders[name][binary]
     place.mkdir(parents=True)
-    for file in (
-        (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch") if ten else ("train", "test")
-    ):
+    batches = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]
+    written = []
+    for file in batches if ten else ("train", "test"):
         pixels = rng.integers(0, 256, (per_file, 3072), dtype=np.uint8)
         fine = rng.integers(0, 10 if ten else 100, per_file)
         coarse = rng.integers(0, 20, per_file)
         if binary:
             heads = [fine] if ten else [coarse, fine]
-            rows = np.concatenate([*(head[:, None].astype(np.uint8) for head in heads), pixels], 1)
-            rows.tofile(place / f"{file}{dot}")
+            np.column_stack([*heads, pixels]).astype(np.uint8).tofile(place / f"{file}.bin")
         else:
             key = b"labels" if ten else b"fine_labels"
-            (place / file).write_bytes(
-                pickle.dumps({b"data": pixels, key: fine.tolist(), b"batch_label": b"x"}, 2)
-            )
+            content = {b"data": pixels, key: fine.tolist(), b"batch_label": b"x"}
+            (place / file).write_bytes(pickle.dumps(content, 2))
         written.append((pixels.reshape(-1, 3, 32, 32), fine))
     names = [f"class_{k}" for k in range(100)]
     if not ten and binary:
         (place / "fine_label_names.txt").write_text("\n".join(names) + "\n")
     elif not ten:
-        (place / "meta").write_bytes(
-            pickle.dumps({b"fine_label_names": [n.encode() for n in names]}, 2)
-        )
+        content = {b"fine_label_names": [n.encode() for n in names]}
+        (place / "meta").write_bytes(pickle.dumps(content, 2))
     images, labels = zip(*written[:-1], strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
@@ -542,12 +529,12 @@ def make_cifar():
 
 
 @pytest.fixture
-def foreign() -> Iterator[Callable[[str, Path | str], Path]]:
+def foreign():
     """foreign(kind, path) makes a file that cannot be read in the usual way: "fifo", "device",
     "sparse" (60 GB), "nested" (JSON), or "folder". A test that reads without end fails after 20 s.
     """
 
-    def make(kind: str, path: Path | str) -> Path:
+    def make(kind, path):
         path = Path(path)
         path.unlink(missing_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -564,7 +551,7 @@ def foreign() -> Iterator[Callable[[str, Path | str], Path]]:
             path.mkdir()
         return path
 
-    def stop(*_: object) -> None:
+    def stop(*_):
         pytest.fail("the test reads without end")
 
     before = signal.signal(signal.SIGALRM, stop)
@@ -575,7 +562,7 @@ def foreign() -> Iterator[Callable[[str, Path | str], Path]]:
 
 
 @contextlib.contextmanager
-def limited(kind: int, most: int) -> Iterator[None]:
+def limited(kind, most):
     soft, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (most, hard))
     try:
@@ -585,13 +572,13 @@ def limited(kind: int, most: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def no_descriptors() -> Callable[[], contextlib.AbstractContextManager[None]]:
+def no_descriptors():
     """no_descriptors() is a `with` block in which no file can be opened (EMFILE)."""
     return lambda: limited(resource.RLIMIT_NOFILE, 0)
 
 
 @pytest.fixture
-def no_room() -> Callable[..., contextlib.AbstractContextManager[None]]:
+def no_room():
     """no_room() is a `with` block on a full disk: no file of this process may grow beyond 0 bytes,
     or as many as given (so pytest itself may not write into one meanwhile).
     """
@@ -599,11 +586,11 @@ def no_room() -> Callable[..., contextlib.AbstractContextManager[None]]:
 
 
 @pytest.fixture
-def another_user() -> Callable[[], contextlib.AbstractContextManager[None]]:
+def another_user():
     """another_user() is a `with` block in which root is nobody."""
 
     @contextlib.contextmanager
-    def changed() -> Iterator[None]:
+    def changed():
         user = os.geteuid()
         if user == 0:
             os.seteuid(65534)

@@ -92,5 +92,7 @@ def local_workers() -> dict[tuple[str, ...], set[int]]:
     masks: dict[tuple[str, ...], set[int]] = {}
     for process in job_processes(os.environ["MS_ROLE"]):
         with contextlib.suppress(OSError):  # the process ended
-            masks.setdefault(process.slot, set()).update(os.sched_getaffinity(process.pid))
+            masks.setdefault(slot_of(process.environment), set()).update(
+                os.sched_getaffinity(process.pid)
+            )
     return masks

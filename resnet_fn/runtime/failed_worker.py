@@ -65,4 +65,5 @@ def _saves(pid: int) -> bool:
 
 def _others() -> list[JobProcess]:
     """Return the workers on this machine, without this one and the processes that it started."""
-    return [worker for worker in running_workers() if worker.slot != slot_of(os.environ)]
+    slot = slot_of(os.environ)
+    return [worker for worker in running_workers() if slot_of(worker.environment) != slot]

@@ -8,6 +8,7 @@ for the first time, so the choice is made when the net is known and nothing was 
 """
 
 import contextlib
+import itertools
 import os
 from typing import NamedTuple
 
@@ -62,9 +63,7 @@ def this_cpu() -> Cpu:
         contextlib.suppress(OSError),
         open("/proc/cpuinfo", encoding="utf-8", errors="replace") as cpuinfo,
     ):
-        for line in cpuinfo:
-            if not line.strip():  # the first CPU's lines end here
-                break
+        for line in itertools.takewhile(str.strip, cpuinfo):  # the first CPU's lines
             name, _, value = line.partition(":")
             values[name.strip()] = value.strip()
     numbers = [values.get(name, "") for name in ("cpu family", "model")]

@@ -18,11 +18,6 @@ class JobProcess(NamedTuple):
     pid: int
     environment: Mapping[str, str]
 
-    @property
-    def slot(self) -> tuple[str, ...]:
-        """The worker's slot in its job: node id and device id."""
-        return slot_of(self.environment)
-
 
 def slot_of(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return a worker's node id and device id, from its environment."""

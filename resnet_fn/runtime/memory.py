@@ -1,7 +1,7 @@
 """How much memory this process can have."""
 
 import contextlib
-import sys
+import os
 from pathlib import Path
 
 from resnet_fn.runtime.cgroups import cgroup_folders
@@ -10,15 +10,8 @@ _LIMITS = ("memory.max", "memory.limit_in_bytes")  # of cgroups v2 and v1
 
 
 def machine_memory(root: Path = Path("/")) -> int:
-    """Return the bytes of the machine's memory, or fewer if a cgroup limits them; `sys.maxsize` if
-    they are not known.
-    """
-    size = sys.maxsize
-    with contextlib.suppress(OSError):  # no /proc: not Linux
-        for line in (root / "proc/meminfo").read_text().splitlines():
-            name, _, amount = line.partition(":")
-            if name == "MemTotal":
-                size = 1024 * int(amount.split()[0])
+    """Return the bytes of the machine's memory, or fewer if a cgroup limits them."""
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for folder in cgroup_folders("memory", root):
         for name in _LIMITS:
             with contextlib.suppress(OSError, ValueError):  # no limit here; "max"

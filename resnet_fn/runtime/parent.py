@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any, TypeVar
 
 # in a worker's environment: the launcher's command, as a list in JSON
@@ -32,9 +31,11 @@ def msrun_command(process: int | None = None) -> list[str]:
     """Return the command line of the parent of `process`, by default this process, if it is msrun
     with `--join True`, which waits for workers, else [].
     """
+    if "MS_ROLE" not in os.environ:
+        return []
     command = command_line(os.getppid() if process is None else parent_of(process))
     joins = re.search(r" --join[ =](True|1) ", " ".join(command))
-    return command if "MS_ROLE" in os.environ and joins else []
+    return command if joins else []
 
 
 def starter_waits(process: int | None = None) -> bool:
@@ -50,9 +51,7 @@ def starter_waits(process: int | None = None) -> bool:
 
 def command_line(process: int) -> list[str]:
     """Return the command of a process as a list, or [] if the process has ended."""
-    with contextlib.suppress(OSError):  # no /proc: not Linux
-        return os.fsdecode(Path(f"/proc/{process}/cmdline").read_bytes()).split("\0")[:-1]
-    return []
+    return ask_process(process, "cmdline", [])
 
 
 def ask_process(process: int, question: str, otherwise: _Answer) -> _Answer:

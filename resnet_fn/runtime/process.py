@@ -108,8 +108,8 @@ def kernel_environment() -> dict[str, Any]:
         "CPU count": started.get("cpus", 0),
         "thread count": started.get("threads", 0),  # 0 on a card
         "processor": processor(),
-        **{name: os.environ.get(name, "not set") for name in _CHOOSE_KERNELS},
-        **dict(zip(("convolutions", REASON), instructions.choice(), strict=True)),
+        **kernel_choices(),
+        REASON: instructions.choice().why,
         **_versions(),
     }
 
@@ -192,9 +192,9 @@ def prepare(device: str = "", threads: int = 0, fast_math: bool = False) -> "Wor
                 "process"
             )
         return join(device)
-    if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
-        for warning in versions.warnings():
-            say(with_typed_command(warning), stream=sys.stderr)
+    is_first = os.environ.get("RANK_ID", "0") == "0"  # msrun gives each worker its rank
+    if is_first and (warning := versions.warning()):
+        say(with_typed_command(warning), stream=sys.stderr)
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:

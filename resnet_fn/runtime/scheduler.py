@@ -85,7 +85,7 @@ def end_unused_scheduler() -> None:
     die_with_parent(scheduler, signal.SIGKILL)
     used = time.monotonic()
     while time.monotonic() < used + _UNUSED:
-        time.sleep(1)
+        time.sleep(_UNUSED / 10)
         if starter_waits(scheduler) or has_connections(_address()[1]) or running_workers():
             used = time.monotonic()
     reason = f"error: no worker has connected for {_UNUSED:.0f} s, and msrun has ended"

@@ -15,26 +15,20 @@ def sources() -> str:
     return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))
 
 
-def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
-    """Return True if the installed version is at least major.minor, or if the version is
+def at_least(major: int, minor: int) -> bool:
+    """Return True if the installed MindSpore is at least version major.minor, or if the version is
     unknown.
     """
-    numbers = installed_version(package).split(".")
+    numbers = installed_version("mindspore").split(".")
     return not numbers[0].isdigit() or (int(numbers[0]), int(numbers[1])) >= (major, minor)
 
 
-def warnings() -> list[str]:
-    """Return warnings about unsupported versions of MindSpore and Pillow."""
-    lines = []
+def warning() -> str:
+    """Return a warning if the installed MindSpore is an unsupported version, else ""."""
     version = installed_version("mindspore")
-    if version not in RUN_ON:
-        lines.append(
-            f"warning: MindSpore {version} was never tried with this package ({', '.join(RUN_ON)} "
-            "were); run python -m resnet_fn.doctor"
-        )
-    if not at_least(9, 1, "pillow"):
-        lines.append(
-            f"warning: Pillow {installed_version('pillow')} is too old to read images; run pip "
-            "install 'pillow>=9.1'"
-        )
-    return lines
+    if version in RUN_ON:
+        return ""
+    return (
+        f"warning: MindSpore {version} was never tried with this package ({', '.join(RUN_ON)} "
+        "were); run python -m resnet_fn.doctor"
+    )

@@ -51,10 +51,7 @@ def test_the_state_has_what_the_recipe_needs():
     assert names(state.statistics) == [name for name in weights if "moving" in name]
     assert names(state.training) == [
         *(f"momentum.{name}" for name in trained),
-        "scaler.scale",
-        "scaler.good_updates",
-        "scaler.skipped",
-        "scaler.skipped_in_row",
+        *(f"scaler.{name}" for name in ("scale", "good_updates", "skipped", "skipped_in_row")),
         *(f"ema.{name}" for name in weights),
         "ema_updates",
     ]
@@ -84,8 +81,8 @@ def test_first_weights_are_read_at_the_start_alone():
 def test_few_images_without_weights_are_a_line(folder):
     recipe = dataclasses.replace(RECIPE, batch_size=8, dataset="imagefolder", image_size=16)
     notes = build(recipe, RunOptions(data_dir=str(folder), progress=False)).notes
-    lines = [note for note in notes if "starts from random numbers" in note]
-    assert [line for line in lines if "--weights torchvision:resnet18" in line]
+    (line,) = [note for note in notes if "starts from random numbers" in note]
+    assert "--weights torchvision:resnet18" in line
     assert not [note for note in build().notes if "random numbers" in note]  # 1437 digits in memory
 
 
@@ -107,7 +104,10 @@ def test_options_useless_for_the_recipe_are_rejected():
 
 
 def test_a_resumed_run_keeps_its_validation_part(folder):
-    """From one folder: as its run has it written down, with what has come since in training."""
+    """From one folder: as its run has it written down, with what has come since in training.
+
+    For a new run, train would be a class beside samples.
+    """
     shutil.rmtree(folder / "val")
     recipe = dataclasses.replace(
         RECIPE, batch_size=8, dataset="imagefolder", image_size=16, validation_share=0.3
@@ -118,10 +118,13 @@ def test_a_resumed_run_keeps_its_validation_part(folder):
     write_split(Path("run"), first, is_new=True)
     for k in range(5):
         shutil.copy(folder / "train/bee/00 ü.JPEG", folder / f"train/bee/{k}.JPEG")
-    again = build(recipe, options, CHECKPOINT).dataset
+    assert len(build(recipe, options).dataset.test) == 8  # a new run: 4 of 12, 2 of 7, 2 of 7
+    (folder / "samples").mkdir()
+    shutil.copy(folder / "train/bee/0.JPEG", folder / "samples")
+    state = {**CHECKPOINT.state, "dataset": {"classes": first.classes}}
+    again = build(recipe, options, dataclasses.replace(CHECKPOINT, state=state)).dataset
     assert (len(first.train), len(again.train)) == (15, 20)
     assert again.test.names == first.test.names
-    assert len(build(recipe, options).dataset.test) == 8  # a new run: 4 of 12, 2 of 7, 2 of 7
 
 
 def test_the_first_update_counts_as_compilation():
@@ -129,12 +132,8 @@ def test_the_first_update_counts_as_compilation():
     pace.add(2.0, 0.1, 30.0, applied=True)
     pace.add(1.0, 0.2, 0.5, applied=True)
     pace.add(float("inf"), 0.3, 0.25, applied=False)
-    assert (pace.compiling, pace.seconds, pace.losses, pace.accuracies) == (
-        30.0,
-        [0.5, 0.25],
-        [2.0, 1.0],
-        [0.1, 0.2],
-    )
+    assert (pace.compiling, pace.seconds) == (30.0, [0.5, 0.25])
+    assert (pace.losses, pace.accuracies) == ([2.0, 1.0], [0.1, 0.2])
     pace.begin(1)
     pace.add(0.5, 0.4, 0.5, applied=True)
     assert (pace.compiling, pace.seconds, pace.losses) == (0.0, [0.5], [0.5])
@@ -145,8 +144,8 @@ def bests(monitor, values, losses=None):
     progress = Progress()
     best = []
     counts = []
-    for progress.update, value in enumerate(values, 1):
-        loss = losses[progress.update - 1] if losses else 1.0
+    losses = losses or [1.0] * len(values)
+    for progress.update, (value, loss) in enumerate(zip(values, losses, strict=True), 1):
         progress.update_best(monitor, {"top1": 0.5, "loss": loss, monitor: value})
         best.append(progress.best and progress.best["update"])
         counts.append(progress.without_gain)
@@ -169,16 +168,14 @@ def test_the_best_evaluation_is_described_in_words():
     progress = Progress(update=3)
     progress.update_best("map", {"loss": 1.0, "map": 0.5})
     assert progress.best == {"map": 0.5, "update": 3}  # without top1
-    assert (
-        describe_best("map", progress.best, {"map": 0.25})
-        == "best mAP 50.00% (update 3), last 25.00%"
-    )
+    text = describe_best("map", progress.best, {"map": 0.25})
+    assert text == "best mAP 50.00% (update 3), last 25.00%"
 
 
 def test_stored_settings_without_effect_are_notes_not_errors(raises_line):
     """Some of its settings have no effect with its weights and its data."""
     net = create_model("resnet8", num_classes=10, in_channels=1)
-    arrays = {one.name: one.numpy() for one in net.get_parameters()}
+    arrays = {parameter.name: parameter.numpy() for parameter in net.get_parameters()}
     write_safetensors(Path("a.safetensors"), arrays)
     recipe = dataclasses.replace(
         RECIPE, weights="a.safetensors", initialisation="torch", warmup_epochs=0.01

@@ -53,8 +53,7 @@ def in_batch(monkeypatch):
 
         monkeypatch.setattr(MemoryFeed, "batch", changed)
 
-    yield arrange
-    monkeypatch.setattr(MemoryFeed, "batch", batch)
+    return arrange
 
 
 def test_a_data_threads_error_loses_no_update(in_batch, capsys, last_state):
@@ -94,13 +93,17 @@ def test_a_failed_save_hides_no_error(in_batch, capsys):
     assert "step-00000003 exists and is no checkpoint" in capsys.readouterr().out
 
 
-def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
-    def poison(images):
-        block_checkpoint(2)  # while update 2 is computed
-        images[1, 0, 2, 2] = np.nan
-        return images
+def poison(images):
+    images[1, 0, 2, 2] = np.nan
+    return images
 
-    in_batch(3, poison)
+
+def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
+    def block_and_poison(images):
+        block_checkpoint(2)  # while update 2 is computed
+        return poison(images)
+
+    in_batch(3, block_and_poison)
     with raises_line(
         "update 3: loss or gradients are not finite",
         "also: folder: run/checkpoints/step-00000002 exists",
@@ -110,14 +113,7 @@ def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
 
 
 def test_a_damaged_checkpoint_is_not_the_last_good(in_batch, raises_line):
-    def fail(images):
-        raise MemoryError("no")
-
-    def poison(images):
-        images[1, 0, 2, 2] = np.nan
-        return images
-
-    in_batch(4, fail)
+    in_batch(4, Mock(side_effect=MemoryError))
     with pytest.raises(MemoryError):
         train(TINY, UNCOMPILED)
     folder = RunFolder(Path("run"))
@@ -146,9 +142,8 @@ def test_nan_is_named_even_on_a_full_disk(in_batch, raises_line):
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def poison_and_fill_the_disk(images):
-        images[1, 0, 2, 2] = np.nan
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, most))
-        return images
+        return poison(images)
 
     in_batch(3, poison_and_fill_the_disk)
     sample = MemoryFeed(load_digits(), TINY).indices(2)[1]

@@ -1,6 +1,7 @@
 """`fit` with a caller's net, arrays and loss. (On two workers: test_agreement.)"""
 
 import csv
+import dataclasses
 import importlib
 import json
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.checkpoint.folder import load_checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import open_dataset
@@ -51,12 +53,8 @@ def make_net(outputs=10, seed=3):
 
 
 def twice(outputs, targets):
-    """Twice the cross-entropy: the same bits, but for the exponent."""
-    return 2.0 * ops.cross_entropy(outputs, targets)
-
-
-def twice_in_float64(outputs, targets):
-    return twice(outputs, targets).astype(mindspore.float64)
+    """Twice the cross-entropy, in float64."""
+    return 2.0 * ops.cross_entropy(outputs, targets).astype(mindspore.float64)
 
 
 def squared_error(outputs, targets):
@@ -66,6 +64,13 @@ def squared_error(outputs, targets):
 def with_sine(pair):
     """Targets that are no classes: float32 [N, 2], of the digit."""
     return pair[0], np.stack([pair[1] / 10, np.sin(pair[1])], 1)
+
+
+def assert_last_weights(net, result):
+    last = RunFolder(result.run).newest()
+    assert last.state["update"] == result.updates
+    for parameter in net.get_parameters():
+        assert np.array_equal(parameter.asnumpy(), last.weights[parameter.name])
 
 
 def outputs_of(net, inputs):
@@ -81,31 +86,20 @@ def finished(tmp_path_factory, device):
     """
     net = make_net()
     folder = tmp_path_factory.mktemp("own") / "run"
-    settings = {
-        **SETTINGS,
-        "optimizer": "adamw",
-        "learning_rate": 0.003,
-        "nesterov": False,
-        "ema": 0.8,
-    }
-    settings |= {"out_dir": str(folder), "checkpoint_every": 4, "keep_last": 9}
+    settings = {**SETTINGS, "out_dir": str(folder), "checkpoint_every": 4, "keep_last": 9}
+    settings |= {"optimizer": "adamw", "learning_rate": 0.003, "nesterov": False, "ema": 0.8}
     return fit(net, *pairs(), twice, **settings), net, settings
 
 
-def test_fit_and_train_compute_the_same_bits(events):
-    ours = train(PLAIN, RunOptions(out_dir="recipe", progress=False))
+def test_fit_and_train_compute_the_same_bits(events, last_state):
+    train(PLAIN, RunOptions(out_dir="recipe", progress=False))
     net = build_net(PLAIN, open_dataset(PLAIN).input)
-    own = fit(net, *pairs(), epochs=1, batch_size=240, out_dir="own", progress=False)
+    fit(net, *pairs(), epochs=1, batch_size=240, out_dir="own", progress=False)
     for kind in ("train", "eval"):
-        times = ("images_per_second", "data_seconds", "step_seconds", "memory_mb")
-        rows = [
-            [{k: v for k, v in e.items() if k not in times} for e in events(run, kind)]
-            for run in ("recipe", "own")
-        ]
-        assert rows[0] == rows[1]
-    a, b = (load_checkpoint(result.best_checkpoint) for result in (ours, own))
-    for name, values in {**a.weights, **a.training}.items():
-        assert np.array_equal(values, {**b.weights, **b.training}[name]), name
+        times = {"images_per_second", "data_seconds", "step_seconds", "memory_mb"}
+        for a, b in zip(events("recipe", kind), events("own", kind), strict=True):
+            assert {k: a[k] for k in a.keys() - times} == {k: b[k] for k in b.keys() - times}
+    assert last_state("recipe")[1] == last_state("own")[1]
     assert convert_weights("own", "own.ckpt", "ours")["model"] == "resnet8"
 
 
@@ -114,12 +108,10 @@ def test_an_interrupted_run_resumes_to_the_bit(finished, cut_after, events, last
     shutil.copytree(whole.run, "copy")
     cut_after("copy", 4)  # within its first epoch
     resumed = fit(make_net(seed=9), *pairs(), twice, **settings | {"out_dir": "copy"})
-    assert (resumed.updates, resumed.last, resumed.best) == (whole.updates, whole.last, whole.best)
-    for kind in ("train", "eval"):
-        a, b = (
-            [(e["update"], e["loss"]) for e in events(run, kind)] for run in (whole.run, "copy")
-        )
-        assert a == b
+    assert resumed == dataclasses.replace(whole, run=Path("copy"))
+    for a, b in zip(events(whole.run, "train"), events("copy", "train"), strict=True):
+        assert (a["update"], a["loss"]) == (b["update"], b["loss"])
+    assert resumed.history["eval"] == whole.history["eval"]
     assert last_state("copy")[1] == last_state(whole.run)[1]
 
 
@@ -145,39 +137,9 @@ def test_other_data_or_another_net_is_rejected(finished, raises_line):
         ),
         ({"epochs": 3}, ("resume:", "epochs 2 → 3", longer)),
     ):
-        given = {
-            "net": make_net(),
-            "train": training,
-            "validation": validation,
-            "loss": twice,
-            **settings,
-        }
+        usual = {"net": make_net(), "train": training, "validation": validation, "loss": twice}
         with raises_line(*parts):
-            fit(**given | changes)
-
-
-def test_a_custom_loss_trains_and_validates(events):
-    """Of twice the loss every number is twice: at the first update, and over all of the validation
-    set.
-    """
-    settings = {
-        **SETTINGS,
-        "epochs": 1,
-        "learning_rate": 1e-30,
-        "weight_decay": 0.0,
-        "clip_norm": 0.0,
-    }
-    once = fit(make_net(), *pairs(), **settings, label_smoothing=0.0, out_dir="once")
-    doubled = fit(make_net(), *pairs(), twice_in_float64, **settings, out_dir="doubled")
-    a, b = (events(run, "train")[0] for run in ("once", "doubled"))
-    assert b["loss"] == 2 * a["loss"]
-    assert b["grad_norm"] == pytest.approx(2 * a["grad_norm"], rel=1e-6)
-    # 360 samples: the last block is short
-    assert doubled.last["loss"] == pytest.approx(2 * once.last["loss"], rel=1e-6)
-    assert (doubled.last["top1"], doubled.last["macro_f1"]) == (
-        once.last["top1"],
-        once.last["macro_f1"],
-    )
+            fit(**{**usual, **settings, **changes})
 
 
 def test_targets_may_be_numbers_instead_of_classes(events):
@@ -199,42 +161,30 @@ def test_targets_may_be_numbers_instead_of_classes(events):
     assert set(trained[4]["norms"]["weight"]) == {"0", "1", "4"}  # the cells of the net
     assert not Path("run/report").exists()
     settings = json.loads(Path("run/config.json").read_text())["recipe"]
-    assert (settings["monitor"], settings["loss"], settings["label_smoothing"]) == (
-        "loss",
-        "own",
-        0.0,
-    )
+    chosen = {"monitor": "loss", "loss": "own", "label_smoothing": 0.0}
+    assert chosen.items() <= settings.items()
 
 
 def test_fit_writes_a_complete_run_folder(finished):
     result, net, _ = finished
     assert len([*result.run.glob("events.out.tfevents*")]) == 1
     settings = json.loads((result.run / "config.json").read_text())["recipe"]
-    assert (settings["model"], settings["dataset"], settings["loss"]) == ("own", "own", "own")
+    assert {"model": "own", "dataset": "own", "loss": "own"}.items() <= settings.items()
     report = json.loads((result.run / "report/report.json").read_text())
-    assert (report["checkpoint"]["update"], report["top1"]) == (
-        result.best["update"],
-        result.best["top1"],
-    )
-    best = next(
-        event for event in result.history["eval"] if event["update"] == result.best["update"]
-    )
+    assert result.best == {"top1": report["top1"], "update": report["checkpoint"]["update"]}
+    evaluations = {event["update"]: event for event in result.history["eval"]}
+    best = evaluations[result.best["update"]]
     assert report["loss"] == pytest.approx(best["loss"] / 2, rel=1e-6)  # the cross-entropy
     rows = (result.run / "report/predictions.csv").read_text().splitlines()
     losses = [float(row["loss"]) for row in csv.DictReader(rows)]
     assert len(losses) == len(pairs()[1][1])
-    samples = [sample for row in report["gallery"] for sample in row["samples"]]
-    assert samples
-    for sample in samples:
-        assert sample["probability"] == pytest.approx(np.exp(-losses[sample["index"]]), rel=1e-4)
+    assert any(row["samples"] for row in report["gallery"])
     assert np.mean(losses) == pytest.approx(report["loss"], rel=1e-5)
     assert len(set(losses)) > 300
     page = (result.run / "report/report.html").read_text()
     assert "Confusion matrix" in page
     assert "<span>cross-entropy</span>" in page
-    for parameter in net.get_parameters():  # the report has put the last weights back
-        last = load_checkpoint(result.run / f"checkpoints/step-{result.updates:08d}").weights
-        assert np.array_equal(parameter.asnumpy(), last[parameter.name])
+    assert_last_weights(net, result)  # the report has put them back
 
 
 def test_weights_load_into_the_net_again(finished):
@@ -276,22 +226,9 @@ def of(**changes):
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(8, 3))
     labels = np.arange(8) % 2
-    usual = {
-        "net": nn.Dense(3, 2),
-        "train": (inputs, labels),
-        "validation": (inputs, labels),
-        "batch_size": 4,
-    }
+    pair = inputs, labels
+    usual = {"net": nn.Dense(3, 2), "train": pair, "validation": pair, "batch_size": 4}
     return usual | changes
-
-
-class TwoInputs(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.dense = nn.Dense(3, 2)
-
-    def construct(self, a, b):
-        return self.dense(a) + self.dense(b)
 
 
 X = np.zeros((8, 3), np.float32)
@@ -306,21 +243,11 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ({"train": X}, ["train: must be a pair"]),
         ({"train": {"x": X, "y": Y}}, ["train: must be a pair", "is a dict"]),
         (
-            {"train": ((X, X), Y), "net": TwoInputs()},
+            {"train": ([X, X[:, :2]], Y)},
             ["train: has 2 arrays of inputs", "join", "own_loop.md"],
         ),
-        (
-            {"train": ([X, X[:, :2]], Y), "net": TwoInputs()},
-            ["train: has 2 arrays of inputs", "join"],
-        ),
-        (
-            {"train": ({"a": X, "b": X}, Y), "net": TwoInputs()},
-            ["train: has 2 arrays of inputs", "join"],
-        ),
-        (
-            {"train": (X, X, Y), "net": TwoInputs()},
-            ["train: must be a pair", "there are 3 arrays", "join"],
-        ),
+        ({"train": ({"a": X, "b": X}, Y)}, ["train: has 2 arrays of inputs", "join"]),
+        ({"train": (X, X, Y)}, ["train: must be a pair", "there are 3 arrays", "join"]),
         ({"validation": None}, ["validation: must be a pair", "is None"]),
         (
             {"train": (X, Y.astype(str))},
@@ -365,8 +292,6 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ),
         ({"net": nn.Dense(4, 2)}, ["net: the call fails with inputs float32 [2, 3]"]),
         ({"net": nn.Dense}, ["net: Dense is a class", "Dense(…)"]),
-        ({"loss": [].append}, ["loss: ", "fails"]),
-        ({"net": abs}, ["net: the function abs is not an nn.Cell", "docs/migrating.md"]),
         ({"net": np.sin}, ["net: the function sin is not an nn.Cell", "docs/migrating.md"]),
         (
             {"loss": nn.CrossEntropyLoss},
@@ -404,11 +329,6 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
             {"loss": twice, "label_smoothing": 0.1},
             ["loss: 'own'", "neither label_smoothing nor class_weights"],
         ),
-        (
-            {"loss": twice, "class_weights": "balanced"},
-            ["loss: 'own'", "neither label_smoothing nor class_weights"],
-        ),
-        ({"model": "resnet18"}, ["model:", "leave it out"]),
         ({"monitor": "map"}, ["monitor: 'map'", "give top1, macro_f1 or loss"]),
         (
             {"loss_scale": 8.0},
@@ -418,10 +338,6 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
         ({"data_dir": "x"}, ["data_dir: 'x' is for this package's data sets and nets"]),
         ({"out_dirr": "x"}, ["fit: unknown setting 'out_dirr'; did you mean out_dir"]),
         ({"pretrained": True}, ["fit: unknown setting 'pretrained'; use one of accumulate"]),
-        (
-            {"freeze_backbone": True},
-            ["fit: unknown setting 'freeze_backbone'; use one of accumulate"],
-        ),
         ({"model_ema": True}, ["fit: unknown setting 'model_ema'; give ema 0.9999"]),
         ({"batch_size": 9}, ["batch_size: 9 is more than the 8 training samples; give at most 8"]),
         (
@@ -442,12 +358,10 @@ def test_arguments_that_cannot_work_are_one_line(raises_line, changes, parts):
 
 def test_pytorch_objects_are_rejected_with_what_to_give(raises_line):
     torch = pytest.importorskip("torch", reason="gives fit its objects")
-    arrays = torch.zeros(8, 3), torch.arange(8) % 2
-    dataset = torch.utils.data.TensorDataset(*arrays)
 
     class Mine(torch.utils.data.Dataset):
         def __getitem__(self, index):
-            return arrays[0][index], arrays[1][index]
+            return torch.zeros(3), index % 2
 
     cases = (
         (
@@ -462,14 +376,9 @@ def test_pytorch_objects_are_rejected_with_what_to_give(raises_line):
             {"loss": torch.nn.functional.cross_entropy},
             ["loss: the function cross_entropy of torch", "give"],
         ),
-        ({"train": dataset}, ["train: must be a pair", "a TensorDataset of torch", "np.stack"]),
         ({"train": Mine()}, ["train: must be a pair", "a Mine of torch", "np.stack"]),
         (
-            {"train": torch.utils.data.DataLoader(dataset)},
-            ["train: ", "a DataLoader of torch", "np.concatenate"],
-        ),
-        (
-            {"train": (arrays[0].requires_grad_(), Y)},
+            {"train": (torch.zeros(8, 3, requires_grad=True), Y)},
             ["train: inputs are not an array", "tensor.detach().cpu()"],
         ),
     )
@@ -483,7 +392,8 @@ def test_the_advice_for_pytorch_data_yields_right_arrays():
     torch = pytest.importorskip("torch", reason="gives fit its data sets")
     dataset = torch.utils.data.TensorDataset(torch.rand(8, 3), torch.arange(8) % 2)
     for data in (dataset, torch.utils.data.DataLoader(dataset, batch_size=3)):
-        with pytest.raises(ValueError, match="give ") as caught:
+        kind = type(data).__name__
+        with pytest.raises(ValueError, match=f"is a {kind} of torch; give ") as caught:
             fit(**of(train=data))
         inputs, targets = eval(str(caught.value).split("give ")[1], {"np": np, "data": data})
         assert np.array_equal(inputs, dataset.tensors[0])
@@ -501,19 +411,10 @@ def test_a_partial_trains_like_the_function_written_out(events):
     y = np.random.rand(8, 2)
     for name, loss in (("partial", partial(scaled, 2.0, plus=3.0)), ("def", written_out)):
         net = nn.Dense(3, 2, weight_init="ones", has_bias=False)
-        fit(
-            **of(
-                net=net,
-                train=(x, y),
-                validation=(x, y),
-                loss=loss,
-                epochs=2,
-                out_dir=name,
-                progress=False,
-            )
-        )
-    one, two = ([event["loss"] for event in events(name, "train")] for name in ("partial", "def"))
-    assert one == two
+        settings = {"batch_size": 4, "epochs": 2, "progress": False}
+        fit(net, (x, y), (x, y), loss, **settings, out_dir=name)
+    by_partial, by_def = (events(name, "train") for name in ("partial", "def"))
+    assert [event["loss"] for event in by_partial] == [event["loss"] for event in by_def]
 
 
 def test_uncompiled_nets_run_python_in_every_call(capsys):
@@ -541,33 +442,23 @@ def test_uncompiled_nets_run_python_in_every_call(capsys):
     assert "warning: no report of the run: report: run/report cannot be written" in printed.err
     # tried, trained, evaluated, reported
     assert net.calls == [(2, 3), (4, 3), (4, 3), (64, 3), (64, 3)]
-    last = load_checkpoint(result.run / "checkpoints/step-00000002").weights
-    for parameter in net.get_parameters():
-        assert np.array_equal(parameter.asnumpy(), last[parameter.name])
+    assert_last_weights(net, result)
 
 
-def test_a_failed_float16_evaluation_leaves_weights_in_float32(
-    tmp_path,
-):
+def test_a_failed_float16_evaluation_leaves_weights_in_float32():
     """`process.ending_mixed_precision`: the moving average's end would write the weights back,
     rounded.
     """
     half = nn.Dense(3, 2).to_float(mindspore.float16)
     train = with_sine(pairs()[0])
-    settings = {
-        **SETTINGS,
-        "ema": 0.9,
-        "mode": "pynative",
-        "epochs": 1,
-        "out_dir": str(tmp_path / "run"),
-    }
+    settings = {**SETTINGS, "ema": 0.9, "mode": "pynative", "epochs": 1, "out_dir": "run"}
 
     def loss(outputs, targets):
         return half(outputs) if len(targets) == 5 else squared_error(outputs, targets)
 
     with pytest.raises(ValueError, match="MatMul"):
         fit(make_net(2), train, [array[:69] for array in train], loss, **settings)
-    weights = load_checkpoint(next((tmp_path / "run/checkpoints").glob("step-*"))).weights
+    weights = RunFolder(Path("run")).newest().weights
     assert any((array != array.astype(np.float16)).any() for array in weights.values())
 
 

@@ -6,7 +6,6 @@ import mindspore
 import numpy as np
 import pytest
 
-from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.file_feed import Buffers
 from resnet_fn.run.prefetch import Prefetcher, to_device
 
@@ -14,30 +13,27 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 class Feed:
-    """Batches of one number; what `batch` does besides is the test's."""
+    """Batches of one number. From the second on, they wait for the gate."""
 
-    def __init__(self, act):
-        self.act = act
+    def __init__(self):
+        self.gate = threading.Event()
         self.asked = []
         self.threads = []
 
     def batch(self, update):
         self.asked.append(update)
         self.threads.append(threading.current_thread())
-        self.act(update)
-        return np.full((1, 1, 1, 1), update, np.float32), np.zeros(1, np.int32)
-
-
-BLANK = (np.zeros((1, 1, 1, 1), np.float32), np.ones(1, np.int32))
+        assert not update or self.gate.wait(60)
+        return np.full(1, update, np.float32), np.zeros(1, np.int32)
 
 
 def test_the_next_batch_is_prepared_in_a_thread():
-    gate = threading.Event()
-    feed = Feed(lambda update: gate.wait(60) if update else None)
-    prefetcher = Prefetcher(feed, 2, BLANK)
+    """(A batch that cannot be prepared: test_failures.)"""
+    feed = Feed()
+    prefetcher = Prefetcher(feed, 2, (np.zeros(1, np.float32), np.zeros(1, np.int32)))
     assert prefetcher.get(0).batch[0].item() == 0
     prefetcher.start(1)  # comes back though the feed stands still
-    gate.set()
+    feed.gate.set()
     assert prefetcher.get(1).tensors[0].asnumpy().item() == 1
     assert feed.asked == [0, 1]  # once each
     assert threading.main_thread() not in feed.threads
@@ -45,27 +41,6 @@ def test_the_next_batch_is_prepared_in_a_thread():
     prefetcher.close()
     assert feed.asked == [0, 1]
     assert not any(thread.is_alive() for thread in feed.threads)
-
-
-@pytest.mark.parametrize("error", [KeyError("gone"), MemoryError(), BadSampleError("cut")])
-def test_failed_updates_get_blank_batches_and_errors(error):
-    """While an epoch's last update is computed, say: an evaluation and a checkpoint may still come.
-
-    (Of a sample that is bad: tests/faults/test_bad_file.py.)
-    """
-
-    def act(update):
-        if update == 1:
-            raise error
-
-    prefetcher = Prefetcher(Feed(act), 3, BLANK)
-    assert prefetcher.get(0).seconds > 0
-    prefetcher.start(1)
-    batch, tensors, _, raised = prefetcher.get(1)
-    assert raised is error
-    assert batch is BLANK
-    assert tensors[1].asnumpy().tolist() == [1]
-    assert prefetcher.get(2).batch[0].item() == 2
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int32])

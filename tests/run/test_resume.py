@@ -31,7 +31,6 @@ from resnet_fn.run.resume import (
     save_is_due,
 )
 from resnet_fn.runtime import process
-from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
@@ -64,6 +63,14 @@ def rejected(start):
     return text
 
 
+def write_config(recipe=RECIPE, **options):
+    RunFolder(Path("run")).write_config(recipe, RunOptions(**options), Workers(), "")
+
+
+def layout(workers=1, **options):
+    return parallel_layout(RunOptions(**options), Workers(0, workers))
+
+
 def test_a_run_is_on_disk_only_after_create(start, lock):
     run, found = start(out_dir="new")
     assert (run.path, found) == (Path("new"), None)
@@ -91,18 +98,10 @@ def test_a_run_that_began_and_ended_meanwhile_stays(checkpoint, start, lock):
     assert run.updates() == [5]
 
 
-OWN_FILES = [
-    "config.json",
-    "recipe.toml",
-    "lock",
-    "validation.json",
-    "contents.json",
-    "bad_files.txt",
-    "metrics.jsonl",
-]
+OWN_FILES = "config.json recipe.toml lock validation.json contents.json bad_files.txt metrics.jsonl"
 
 
-@pytest.mark.parametrize("name", OWN_FILES)
+@pytest.mark.parametrize("name", OWN_FILES.split())
 def test_a_users_own_file_is_never_overwritten(name, start, lock):
     Path("mine").mkdir()
     Path("mine", name).write_text("{}")
@@ -118,7 +117,7 @@ def test_a_users_own_file_is_never_overwritten(name, start, lock):
 def test_an_empty_lock_beside_a_run_is_taken(left, start, rejected, lock):
     with FolderLock() as first:
         RunFolder(Path("run")).create(first)
-        RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
+        write_config()
     for folder, config in (("run", Path("run/config.json").read_text()), ("mine", "{}")):
         Path(folder).mkdir(exist_ok=True)
         Path(folder, "config.json").write_text(config)
@@ -128,14 +127,6 @@ def test_an_empty_lock_beside_a_run_is_taken(left, start, rejected, lock):
     run.create(lock)
     assert saved is None
     assert Path("run/lock").read_text().startswith("process ")
-
-
-def test_a_users_lock_file_is_rejected_and_kept(rejected):
-    RunFolder(Path("run")).checkpoints.mkdir(parents=True)
-    RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
-    Path("run/lock").write_text("mine")
-    assert "was not written by a run; give another --out-dir" in rejected(out_dir="run")
-    assert Path("run/lock").read_text() == "mine"
 
 
 def test_auto_resumes_after_a_crash_in_a_replacement(checkpoint, start, rejected):
@@ -158,7 +149,7 @@ def test_logged_but_missing_checkpoints_forbid_a_new_run(option, disk, rejected,
         for event, update in (("train", 1), ("checkpoint", 2), ("train", 3))
     )
     RunFolder(Path("run")).create(lock)
-    RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
+    write_config()
     Path("run/metrics.jsonl").write_text(log)
     Path("run/checkpoints").rmdir()
     Path("run/checkpoints").symlink_to(Path("disk").absolute())
@@ -235,9 +226,9 @@ def test_another_recipe_is_rejected_with_its_differences(checkpoint, rejected, s
 
 def test_resume_alone_takes_the_runs_own_settings(checkpoint, lock):
     made = shlex.split("--model resnet8 --lr 0.1 --epochs 3 --accumulate 2 --out-dir run")
-    recipe, options, _ = parse(made)
+    recipe, _, _ = parse(made)
     folder = checkpoint("run", 5, recipe=recipe)
-    RunFolder(Path("run")).write_config(recipe, options, Workers(), "")
+    write_config(recipe, accumulate=2, out_dir="run")
     for source in ("run", str(folder)):
         again, given, _ = parse(["--resume", source])
         assert (again, given) == (recipe, RunOptions(accumulate=2, resume=source))
@@ -256,7 +247,7 @@ def test_only_a_named_run_may_change_its_epochs(checkpoint, start, rejected, say
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
-def test_more_epochs_continue_like_an_unbroken_run(schedule, capsys, events):
+def test_more_epochs_continue_like_an_unbroken_run(schedule, capsys, events, last_state):
     """The learning rate is then the longer schedule's; a constant one gives the longer run's
     bits.
     """
@@ -271,18 +262,15 @@ def test_more_epochs_continue_like_an_unbroken_run(schedule, capsys, events):
     train(*parse(["--resume", "short", "--epochs", "2"]))
     printed = " ".join(capsys.readouterr().out.split())
     short, long = ([event["lr"] for event in events(name, "train")] for name in ("short", "long"))
-    assert len(short) == len(long) == 4
+    assert len(short) == 4
     assert short[2:] == long[2:]
     assert "resuming with epochs 2 instead of 1" in printed
     assert f"the learning rate is {long[2]:.3g}" in printed
-    ends = [RunFolder(Path(name)).newest() for name in ("short", "long")]
-    hashes = [sha256_of_file(end.path / "weights.safetensors") for end in ends]
-    assert (hashes[0] == hashes[1]) == (schedule == "constant")
-    assert [end.state["recipe"]["epochs"] for end in ends] == [2, 2]
+    state, arrays = last_state("short")
+    assert (arrays == last_state("long")[1]) == (schedule == "constant")
+    assert state["recipe"]["epochs"] == 2
     assert settings_of("short")["recipe"]["epochs"] == 2
-    with pytest.raises(
-        ValueError, match="epochs: 1 is less than the 2 epochs that the run has done"
-    ):
+    with pytest.raises(ValueError, match="epochs: 1 is less than the 2 epochs that the run has"):
         train(*parse(["--resume", "short", "--epochs", "1"]))
 
 
@@ -326,9 +314,8 @@ def test_runs_of_earlier_commits_continue_bit_identically(
     printed = " ".join(capsys.readouterr().out.split())
     assert "resuming after update 2 " in printed
     assert kept in printed
-    now_state, now_arrays = last_state("run")
-    assert now_arrays == arrays
-    assert now_state["recipe"] == state["recipe"]
+    again = last_state("run")
+    assert (again[0]["recipe"], again[1]) == (state["recipe"], arrays)
 
 
 def test_an_old_run_of_a_recipe_file_resumes(write_recipe, start, rejected):
@@ -424,7 +411,7 @@ def test_the_error_prints_commands_that_branch_a_run(
     checkpoint, options, field, copy, rejected, lock
 ):
     checkpoint("run", 2, 5, 10)
-    RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
+    write_config(log_every=7)
     text = rejected(**options)
     assert re.match(field, text), text
     branch = typed(text)
@@ -464,8 +451,13 @@ def test_epochs_without_evaluation_are_saved_shown_and_resumed(
     recipe = dataclasses.replace(FEW, epochs=5, eval_every=2)
     options = RunOptions(out_dir="run", mode="pynative", keep_last=9, progress=False)
     result = train(recipe, options)
-    shown = epochs_shown(capsys.readouterr().out)
-    assert shown == {"1/5": False, "2/5": True, "3/5": False, "4/5": True, "5/5": True}
+    assert epochs_shown(capsys.readouterr().out) == {
+        "1/5": False,
+        "2/5": True,
+        "3/5": False,
+        "4/5": True,
+        "5/5": True,
+    }
     assert [event["update"] for event in events("run", "eval")] == [4, 8, 10]
     run = RunFolder(Path("run"))
     ended = last_state("run")
@@ -474,11 +466,7 @@ def test_epochs_without_evaluation_are_saved_shown_and_resumed(
     assert load_checkpoint(run.checkpoint_path(6)).state["last"]["update"] == 4
     again = train(recipe, options)
     assert last_state("run") == ended
-    assert (again.best, again.last, again.history["eval"]) == (
-        result.best,
-        result.last,
-        events("run", "eval"),
-    )
+    assert (again, again.history["eval"]) == (result, events("run", "eval"))
     assert epochs_shown(capsys.readouterr().out) == {"4/5": True, "5/5": True}
     with pytest.raises(ValueError, match="eval_every 2 → 1"):
         train(dataclasses.replace(recipe, eval_every=1), options)
@@ -501,15 +489,31 @@ def test_a_stop_after_an_epoch_shows_its_row(capsys):
     assert len(epochs_shown(capsys.readouterr().out)) == result.updates
 
 
-def test_patience_counts_evaluations(capsys):
+def test_patience_counts_evaluations_across_a_resume(capsys, cut_after, last_state):
     """At a rate of almost nothing, the first evaluation is never improved on: the third ends the
     run.
     """
     flat = {"learning_rate": 1e-12, "freeze": "stem,layer?", "monitor": "loss"}
-    recipe = dataclasses.replace(FEW, epochs=9, eval_every=2, patience=2, **flat)
-    result = train(recipe, RunOptions(out_dir="run", mode="pynative", progress=False))
+    recipe = dataclasses.replace(
+        FEW, epochs=9, eval_every=2, patience=2, sampling="balanced", **flat
+    )
+    options = RunOptions(out_dir="run", mode="pynative", keep_last=9, progress=False)
+    result = train(recipe, options)
     assert result.updates == 2 * 6
     assert "early stop: loss has not improved for 2 evaluations" in capsys.readouterr().out
+    state, arrays = last_state("run")
+    assert state["without_gain"] == 2
+    assert sum(row["training_images"] for row in state["class_balance"]) == 32
+    cut_after("run", 8)  # one evaluation without a gain
+    assert train(recipe, options) == result
+    assert last_state("run") == (state, arrays)
+    train(recipe, options)
+    assert "complete: the run ended after update 12\n" in capsys.readouterr().out
+    kept = RunFolder(Path("run"))
+    first = load_checkpoint(kept.checkpoint_path(2)).weights
+    frozen = [name for name in first if name.startswith(("conv1", "bn1", "layer"))]
+    assert len(frozen) == len(first) - 2
+    assert all(first[name].tobytes() == arrays[name] for name in frozen)
 
 
 @pytest.mark.parametrize(("every", "saved"), [(0, [5, 10, 15]), (4, [15]), (10, [10, 15])])
@@ -523,9 +527,9 @@ def test_an_epoch_is_saved_when_due_or_best(every, saved):
 
 
 def test_resuming_with_other_workers_warns_of_other_bits():
-    then = parallel_layout(RunOptions(accumulate=2), Workers(0, 1))
+    then = layout(accumulate=2)
     assert layout_notes(then, then) == []
-    workers, parts = layout_notes(then, parallel_layout(RunOptions(accumulate=4), Workers(0, 2)))
+    workers, parts = layout_notes(then, layout(2, accumulate=4))
     assert workers.startswith(
         "resuming with 2 workers instead of 1: samples stay the same, but results differ"
     )
@@ -534,13 +538,11 @@ def test_resuming_with_other_workers_warns_of_other_bits():
 
 def test_resuming_with_smaller_evaluation_batches_is_noted():
     """An older checkpoint has no such entry, and computed 64 at a time."""
-    then = parallel_layout(RunOptions(), Workers())
+    then = layout()
     assert then.pop("samples at a time in evaluation") == 64
     for size in (64, 1000):
-        assert (
-            layout_notes(then, parallel_layout(RunOptions(eval_batch_size=size), Workers())) == []
-        )
-    (note,) = layout_notes(then, parallel_layout(RunOptions(eval_batch_size=8), Workers()))
+        assert layout_notes(then, layout(eval_batch_size=size)) == []
+    (note,) = layout_notes(then, layout(eval_batch_size=8))
     assert note == (
         "resuming with 8 samples at a time in evaluation instead of 64: some bits of the "
         "evaluations may differ"
@@ -563,16 +565,13 @@ OTHERS = {
 
 
 def test_each_changed_condition_gets_a_note():
-    now = parallel_layout(RunOptions(), Workers())
+    now = layout()
     others = {"workers", "micro-batches", "samples at a time in evaluation", process.REASON}
     assert {*OTHERS, *others} == now.keys()
     for name, then in OTHERS.items():
-        line, *_ = layout_notes({**now, name: then}, now)
-        assert (
-            line
-            == f"resuming with {name} {now[name]} instead of {then}: some bits of the results may "
-            "differ"
-        )
+        change = f"resuming with {name} {now[name]} instead of {then}"
+        line = layout_notes({**now, name: then}, now)[0]
+        assert line == f"{change}: some bits of the results may differ"
     assert layout_notes({**now, process.REASON: "of a test"}, now) == []
     older = {name: value for name, value in now.items() if name != "convolutions"}
     assert layout_notes(older, now) == []
@@ -582,7 +581,7 @@ def test_another_pillow_is_noted_if_images_are_decoded():
     now = parallel_layout(RunOptions(), Workers(), decodes_images=True)
     (note,) = layout_notes({**now, "Pillow": "9.1.0"}, now)
     assert note.startswith(f"resuming with Pillow {now['Pillow']} instead of 9.1.0: some bits")
-    then = parallel_layout(RunOptions(), Workers())  # as an older version has stored it
+    then = layout()  # as an older version has stored it
     assert "Pillow" not in then
     assert layout_notes(then, now) == []
 
@@ -593,7 +592,7 @@ def test_another_pillow_is_noted_if_images_are_decoded():
 def test_resuming_with_over_4_threads_warns_even_unchanged(monkeypatch, cpus, threads, lines):
     for name, value in (("cpus", cpus), ("threads", threads)):
         monkeypatch.setitem(process.started, name, value)
-    now = parallel_layout(RunOptions(), Workers())
+    now = layout()
     notes = layout_notes(now, now)
     assert len(notes) == lines
     assert all("threads: MindSpore splits work" in note and "--threads 4" in note for note in notes)

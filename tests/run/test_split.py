@@ -134,29 +134,6 @@ def test_a_resume_says_that_the_validation_set_changed(train, go_on):
     assert "another validation set" not in go_on(4)
 
 
-def test_an_older_run_keeps_its_validation_list(train, go_on):
-    """Its validation.json is a list that no rule draws today, and it has no contents.json."""
-    train("run", "--seed", 5)
-    names = sorted(f"{name}/{k:02}.png" for name in "abcde" for k in (0, 1))
-    Path("run/validation.json").write_text(json.dumps(names, indent=0) + "\n")
-    Path("run/contents.json").unlink()
-    text = go_on(2, "--allow-other-data")
-    assert "50 training and 10 validation" in text
-    assert json.loads(Path("run/validation.json").read_text()) == names
-
-
-def test_a_run_keeps_its_folder_beside_new_ones(chance, command, go_on):
-    """For a new run, train would be a class beside samples."""
-    chance.rename("train")
-    Path("set").mkdir()
-    Path("train").rename("set/train")
-    command(train_main, *SMALL, "--data-dir", "set", "--out-dir", "run")
-    noise(Path("set/samples/x.png"), 999)
-    text = go_on(2)
-    assert "50 training and 10 validation" in text
-    assert "of 10 validation images" in command(evaluate_main, "run")
-
-
 def test_lists_of_absolute_paths_resume_and_evaluate(chance, command, train, go_on):
     files = sorted(chance.resolve().rglob("*.png"))
     Path("all.txt").write_text("".join(f"{file} {file.parent.name}\n" for file in files))
@@ -170,16 +147,18 @@ def test_lists_of_absolute_paths_resume_and_evaluate(chance, command, train, go_
 
 def test_an_export_needs_no_data_set(command, train):
     train("run")
-    exports = [
-        ("run", "--format", ending, "--out", f"net.{ending}")
-        for ending in ("safetensors", "mindir")
-    ]
-    for words in exports:
-        assert "verified on 10 validation images, largest" in command(export_main, *words)
+    kinds = ("safetensors", "mindir")
+
+    def export(kind, *flags, **code):
+        words = f"run --format {kind} --out net.{kind}"
+        return command(export_main, *words.split(), *flags, **code)
+
+    for kind in kinds:
+        assert "verified on 10 validation images, largest" in export(kind)
     shutil.rmtree("chance")
-    for words in exports:
-        text = command(export_main, *words)
+    for kind in kinds:
+        text = export(kind)
         assert "verified on 128 images of noise (the data set cannot be read), largest" in text
-        verified = json.loads(Path(f"{words[-1]}.json").read_text())["verified"]
+        verified = json.loads(Path(f"net.{kind}.json").read_text())["verified"]
         assert verified["largest_difference"] <= verified["tolerance"]
-        assert "data_dir" in command(export_main, *words, "--data-dir", "chance", code=1)
+        assert "data_dir" in export(kind, "--data-dir", "chance", code=1)

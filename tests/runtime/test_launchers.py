@@ -1,6 +1,8 @@
 """Processes that mpirun, torchrun and srun start: only their environment variables are set here."""
 
+import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -37,24 +39,17 @@ ALONE = {
 
 
 @pytest.mark.parametrize("variables", LAUNCHED.values(), ids=LAUNCHED.keys())
-def test_processes_of_another_launcher_are_rejected(variables, monkeypatch, raises_line):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with raises_line(
-        "is 2",
-        "do not work together",
-        "resnet_fn.launch --workers 2 --",
-        "unset",
-        "2 separate runs",
-    ):
+def test_processes_of_another_launcher_are_rejected(variables, raises_line):
+    fix = "resnet_fn.launch --workers 2 --"
+    parts = ("is 2", "do not work together", fix, "unset", "2 separate runs")
+    with mock.patch.dict(os.environ, variables), raises_line(*parts):
         check_launcher()
 
 
 @pytest.mark.parametrize("variables", ALONE.values(), ids=ALONE.keys())
-def test_a_lone_process_and_msruns_pass(variables, monkeypatch):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    check_launcher()
+def test_a_lone_process_and_msruns_pass(variables):
+    with mock.patch.dict(os.environ, variables):
+        check_launcher()
 
 
 def test_ranks_without_msrun_are_rejected(monkeypatch, raises_line):
@@ -80,10 +75,9 @@ def test_the_fix_is_the_typed_command(python, says):
     [SRUN | {"SLURM_STEP_NUM_NODES": "2"}, TORCHRUN | {"GROUP_WORLD_SIZE": "2"}],
     ids=["srun", "torchrun"],
 )
-def test_errors_on_several_machines_name_the_page(variables, monkeypatch, raises_line):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with raises_line("is 2", "resnet_fn.launch once on each of the 2 machines", "distributed.md"):
+def test_errors_on_several_machines_name_the_page(variables, raises_line):
+    parts = ("is 2", "resnet_fn.launch once on each of the 2 machines", "distributed.md")
+    with mock.patch.dict(os.environ, variables), raises_line(*parts):
         check_launcher()
 
 

@@ -11,14 +11,6 @@ WORKER = "import resnet_fn, sys, time; open(sys.argv[1], 'a').write('.'); time.s
 NOBODY = 2**22  # the largest process id that Linux gives is one less
 
 
-def test_a_process_whose_parent_is_dead_ends(python):
-    code = (
-        "from resnet_fn.runtime.parent import die_with_parent; die_with_parent({}); print('lives')"
-    )
-    python("-c", code.format("__import__('os').getppid()"))
-    python("-c", code.format(NOBODY), code=-signal.SIGTERM)
-
-
 def test_a_command_starts_only_if_its_parent_lives(python):
     words = [sys.executable, "-c", "import os; print(os.getppid())"]
     assert python(parent.__file__, os.getpid(), *words).stdout == f"{os.getpid()}\n"

@@ -19,14 +19,9 @@ def error_at(port):
     return caught.value
 
 
-def is_taken(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def test_the_process_that_uses_a_port_is_named(start, wait_until, says):
+def test_the_process_that_uses_a_port_is_named(start, wait_for_port, says):
     other = start([sys.executable, "-c", LISTENS.format(start.port)], "")
-    wait_until(lambda: is_taken(start.port))
+    wait_for_port(start.port)
     says(
         error_at(start.port),
         f"master port {start.port} at 127.0.0.1 cannot be used",
@@ -36,10 +31,10 @@ def test_the_process_that_uses_a_port_is_named(start, wait_until, says):
     )
 
 
-def test_a_taken_ports_error_names_processes_to_kill(start, wait_until, says):
+def test_a_taken_ports_error_names_processes_to_kill(start, wait_for_port, wait_until, says):
     """A signal to a worker, not to the scheduler, ends a job with a checkpoint."""
     scheduler = start([sys.executable, "-c", LISTENS.format(start.port)])
-    wait_until(lambda: is_taken(start.port))
+    wait_for_port(start.port)
     named = f"the scheduler of another job, process {scheduler.pid}"
     says(error_at(start.port), named, f"kill {scheduler.pid}")
     worker = start(SLEEPS, "MS_WORKER")
@@ -47,7 +42,7 @@ def test_a_taken_ports_error_names_processes_to_kill(start, wait_until, says):
     wait_until(lambda: f"kill {worker.pid}" in str(error_at(start.port)))
 
 
-def test_an_open_connection_is_seen(start, wait_until):
+def test_an_open_connection_is_seen(start):
     port = start.port
     with socket.create_server(("127.0.0.1", port)):
         assert not has_connections(port)
@@ -56,12 +51,13 @@ def test_an_open_connection_is_seen(start, wait_until):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_of_another_users_process_the_user_is_named(start, wait_until, says, python):
+def test_another_users_process_is_not_to_be_killed(start, wait_for_port, says, python):
     start([sys.executable, "-c", LISTENS.format(start.port)], "")
-    wait_until(lambda: is_taken(start.port))
+    wait_for_port(start.port)
     code = (
-        "import encodings.idna, os, sys; from resnet_fn.runtime.msrun import claim_port; os.setuid(65534)\n"
+        "import encodings.idna, os, psutil, sys\n"
+        "from resnet_fn.runtime.msrun import claim_port; os.setuid(65534)\n"
         "claim_port('127.0.0.1', int(sys.argv[1]), '--port')"
     )
     last_line = python("-c", code, start.port, code=1).stderr.splitlines()[-1]
-    says(last_line, "by a process of user root); give another --port")
+    says(last_line, "by another user's process); give another --port")
