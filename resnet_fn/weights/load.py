@@ -19,6 +19,7 @@ from resnet_fn.checkpoint.parameters import (
     saved_variables,
 )
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.checkpoint.tensor_file import Arrays
 from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.printing import warn
@@ -29,7 +30,7 @@ from resnet_fn.models.attention import GatherExcite
 from resnet_fn.models.parts import HEAD
 from resnet_fn.models.untrained import names_with_infinity, saved_state
 from resnet_fn.update.average import averages_of
-from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
+from resnet_fn.weights.files import read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.weights.origin import ANTIALIASED, find_origin, timm_name
 from resnet_fn.weights.preparation import Preparation, of_run, take_over

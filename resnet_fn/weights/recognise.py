@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.checkpoint.parameters import misfits
+from resnet_fn.checkpoint.tensor_file import Arrays
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.models import MODELS
 from resnet_fn.models.parts import HEAD
@@ -20,7 +21,7 @@ class WeightsError(ValueError):
     """Raised if weights do not fit a net, or if a net cannot use them."""
 
 
-def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
+def recognise_model(arrays: Arrays, model: str = "") -> dict[str, Any]:
     """Return the arguments of `create_model` for a net that fits the weights in `arrays`.
 
     The arrays have this package's names. If `model` is empty, the model is recognised from names
@@ -54,9 +55,7 @@ def same_parameters(name: str) -> tuple[str, ...]:
     )
 
 
-def check_fit(
-    wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str
-) -> None:
+def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Arrays, file: str) -> None:
     """Raise WeightsError if names or shapes of `arrays` differ from `wanted`.
 
     The message lists all differences.
@@ -97,7 +96,7 @@ def _parameters(name: str) -> tuple[Any, ...]:
     )
 
 
-def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
+def _name(arrays: Arrays, stem_channels: int) -> str:
     blocks = [(int(match[1]), int(match[2])) for match in map(_BLOCK.match, arrays) if match]
     stages = range(1, 1 + max((stage for stage, _ in blocks), default=0))
     depths = tuple(
@@ -125,7 +124,7 @@ def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
     )
 
 
-def _attention(arrays: Mapping[str, np.ndarray]) -> str:
+def _attention(arrays: Arrays) -> str:
     if "layer1.0.se.fc1.weight" in arrays:
         return "se"
     if "layer1.0.se.mlp.fc1.weight" in arrays:
@@ -134,7 +133,7 @@ def _attention(arrays: Mapping[str, np.ndarray]) -> str:
     return "ge" if "layer1.0.se.gather.conv1.weight" in arrays else ""
 
 
-def _array(arrays: Mapping[str, np.ndarray], name: str, dimensions: int = 4) -> np.ndarray:
+def _array(arrays: Arrays, name: str, dimensions: int = 4) -> np.ndarray:
     if name not in arrays:
         raise WeightsError(
             f"the weights contain no {name}, so no ResNet of this package fits; give other weights"
