@@ -411,16 +411,12 @@ def _other_function(net: nn.Cell, model: str) -> str:
     genet50_minus, else "".
     """
     minus = "genet50_minus"
-    gates = [cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite)]
-    gated = any(not list(cell.get_parameters()) for cell in gates)
-    if gated and model != minus:
-        origin = f"are of {model}" if model else f"may be of {same_parameters(minus)[0]}"
-        return (
-            f"these weights {origin}, but this net has the gates of {minus}, which have no "
-            "parameters"
-        )
-    if not gated and model == minus:
-        return (
-            f"these weights are of {minus}, but this net lacks the gates, which have no parameters"
-        )
-    return ""
+    gated = any(
+        isinstance(cell, GatherExcite) and not list(cell.get_parameters())
+        for _, cell in net.cells_and_names()
+    )
+    if gated == (model == minus):
+        return ""
+    origin = f"are of {model}" if model else f"may be of {same_parameters(minus)[0]}"
+    fault = f"has the gates of {minus}" if gated else "lacks the gates"
+    return f"these weights {origin}, but this net {fault}, which have no parameters"
