@@ -21,8 +21,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from resnet_fn.checkpoint.manifest import (
     STATE,
     TRAINING,
@@ -34,7 +32,7 @@ from resnet_fn.checkpoint.manifest import (
     write_manifest,
 )
 from resnet_fn.checkpoint.replace import replace_folder, temporary_name
-from resnet_fn.checkpoint.tensor_file import read_tensor_file, write_tensor_files
+from resnet_fn.checkpoint.tensor_file import Arrays, read_tensor_file, write_tensor_files
 from resnet_fn.config.reading import read_regular
 from resnet_fn.runtime.disk import sha256, sync_folder, write_synced
 
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
     from mindspore import Parameter
 
     from resnet_fn.models.untrained import Buffer
-
-Arrays = Mapping[str, np.ndarray]
 
 
 class SavedState(dict[str, Any]):
@@ -65,9 +61,9 @@ class Checkpoint:
 
     path: Path
     # weights, BatchNorm statistics and buffers of the net, by name
-    weights: dict[str, np.ndarray]
+    weights: Arrays
     # state of the optimizer, the loss scaler and the moving average, by name
-    training: dict[str, np.ndarray]
+    training: Arrays
     state: dict[str, Any]  # contents of state.json; see `save` in run/resume.py
 
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resnet_fn.checkpoint.folder import Arrays, Checkpoint
+from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.manifest import CheckpointError
-from resnet_fn.checkpoint.tensor_file import bad_values
+from resnet_fn.checkpoint.tensor_file import Arrays, bad_values
 from resnet_fn.config.wording import first_few
 
 if TYPE_CHECKING:

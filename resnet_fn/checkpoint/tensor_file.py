@@ -23,6 +23,7 @@ import numpy as np
 from resnet_fn.config.reading import read_regular
 from resnet_fn.runtime.disk import sha256
 
+Arrays = Mapping[str, np.ndarray]  # by name
 _DTYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -42,7 +43,7 @@ _CHUNK = 1 << 16  # number of elements that are hashed at a time
 
 
 def write_safetensors(
-    path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+    path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write a safetensors file that keeps the order of `arrays` and contains `metadata` in the
     header.
@@ -52,7 +53,7 @@ def write_safetensors(
         file.writelines(map(_bytes, arrays.values()))
 
 
-def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
+def read_safetensors(data: bytes) -> Arrays:
     """Return the arrays of a safetensors file in the order of the file. bfloat16 becomes
     float32.
     """
@@ -100,7 +101,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def write_tensor_files(
-    folder: Path, files: Mapping[str, Mapping[str, np.ndarray]], infinite: Collection[str] = ()
+    folder: Path, files: Mapping[str, Arrays], infinite: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """Write and sync new safetensors files, and return sizes and hashes.
 
@@ -131,7 +132,7 @@ def write_tensor_files(
         }
 
 
-def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> Arrays:
     """Read a safetensors file and compare it with `expected`, an entry that `write_tensor_files`
     returned.
     """
@@ -159,7 +160,7 @@ def bad_values(array: np.ndarray, may_be_infinite: bool = False) -> np.ndarray:
     return np.isnan(array) if may_be_infinite else ~np.isfinite(array)
 
 
-def _header(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
+def _header(arrays: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
     entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name, array in arrays.items():

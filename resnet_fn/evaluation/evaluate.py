@@ -165,7 +165,6 @@ def evaluate_weights(
         data_dir=data_dir,
         options=options,
         workers=workers,
-        splits=("test",),
     )
     check_settings(workers, trained.recipe)  # each worker read its own file
     check_state(workers, trained.net.get_parameters())

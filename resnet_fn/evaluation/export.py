@@ -157,7 +157,7 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
     rows = max(len(images) // size, 1) * size
     # whole batches; too few images are repeated
     images = np.resize(images, (rows, *images.shape[1:]))
-    parts = [images[start : start + size] for start in range(0, rows, size)]
+    parts = np.split(images, rows // size)
     trained.net.set_train(False)
     expected = np.concatenate(
         [trained.net(Tensor(part)).numpy().astype(np.float32) for part in parts]

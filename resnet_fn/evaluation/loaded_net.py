@@ -45,7 +45,7 @@ class LoadedNet:
     """A trained net in evaluation mode, with its recipe and a description of its input."""
 
     net: nn.Cell  # maps float32 [N, channels, image_size, image_size] to logits [N, classes]
-    recipe: Recipe  # the recipe, with an image size or a precision that `load_run` was given
+    recipe: Recipe  # the recipe, with an image size that `load_run` was given
     input: InputSpec  # the images that the net expects
     checkpoint: Checkpoint | None  # source of the weights; None if they come from a weight file
     averaged: bool = False  # whether the weights are the moving average (EMA)
@@ -104,7 +104,6 @@ def load_run(
     *,
     ema: bool | None = None,
     image_size: int = 0,
-    precision: str = "",
     allow_non_finite: bool = False,
     device: str = "",
     threads: int = 0,
@@ -120,7 +119,6 @@ def load_run(
         ema: whether to load the averaged weights (EMA). If None, they are loaded if the checkpoint
             contains them.
         image_size: height and width of the net's input in pixels. If 0, the recipe's size is used.
-        precision: precision of the net (see `Recipe`). If empty, the recipe's precision is used.
         allow_non_finite: whether weights may be NaN or infinite.
         device, threads: see `start`.
 
@@ -132,10 +130,9 @@ def load_run(
     """
     process.prepare(device, threads)
     checkpoint = find_checkpoint(Path(source), which)
-    recipe, spec = _describe(checkpoint)
+    recipe = _recipe_of(checkpoint)
+    spec = InputSpec.from_dict(checkpoint.state["dataset"])
     check_buildable(recipe)
-    if precision:
-        recipe = changed(recipe, precision=precision)
     if image_size:
         # With eval_resize 0 the recipe computes the shorter side from the new size. After a
         # preparation that came with weights, the crop keeps its share of an image, as in timm.
@@ -154,21 +151,18 @@ def load_run(
     return LoadedNet(net.set_train(False), recipe, spec, checkpoint, averaged)
 
 
-def _describe(checkpoint: Checkpoint) -> tuple[Recipe, InputSpec]:
-    """Return the recipe and the net's input of a checkpoint, whose JSON may be a stranger's."""
+def _recipe_of(checkpoint: Checkpoint) -> Recipe:
+    """Return the recipe of a checkpoint. Its settings may be a stranger's, or of another version of
+    this package.
+    """
+    settings = checkpoint.state["recipe"]
     try:
-        return (
-            recipe_from_dict(checkpoint.state["recipe"]),
-            InputSpec.from_dict(checkpoint.state["dataset"]),
-        )
-    except CheckpointError:
-        raise
-    except ValueError as error:
-        fault = str(error)
-    except TypeError as error:
-        fault = f"does not describe a net ({error})"
-    fix = "" if "; " in fault else "; give a run of train"
-    raise CheckpointError(f"{checkpoint.path}: {fault}{fix}")
+        return recipe_from_dict(settings)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{checkpoint.path}: its recipe cannot be read ({error}); "
+            "use the version of resnet_fn that wrote it, or give another run"
+        ) from None
 
 
 def load_weight_file(
@@ -177,21 +171,27 @@ def load_weight_file(
     which: str = "last",
     *,
     allow_non_finite: bool = False,
-    **data: Any,
+    data_dir: str = "",
+    options: RunOptions = RunOptions(),
+    workers: Workers = Workers(),
 ) -> tuple[LoadedNet, DataSet, WeightFile]:
-    """Open the data set of a recipe with `open_dataset`, build the net, and load a weight file.
+    """Open the validation split of a recipe's data set, build the net, and load a weight file.
 
     On worker 0, prints what is read.
     """
-    # These two options of a recipe file are for training.
-    data["options"] = dataclasses.replace(
-        data.get("options", RunOptions()), data_threads=0, progress=False
-    )
     weights = read_weights(file, which)
     recipe, weights = suit_weights(recipe, weights, chosen(recipe))
-    if data.get("workers", Workers()).is_main:
+    if workers.is_main:
         say(*describe_source(weights))
-    dataset = open_dataset(recipe, weights_of=earlier_run(file, recipe), **data)
+    dataset = open_dataset(
+        recipe,
+        data_dir,
+        # These two options of a recipe file are for training.
+        options=dataclasses.replace(options, data_threads=0, progress=False),
+        workers=workers,
+        splits=("test",),
+        weights_of=earlier_run(file, recipe),
+    )
     net = build_net(recipe, dataset.input)
     load_weights(net, weights, allow_non_finite=allow_non_finite)
     return LoadedNet(net, recipe, dataset.input, None, weights.averaged), dataset, weights

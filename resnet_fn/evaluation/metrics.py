@@ -1,6 +1,7 @@
 """These functions compute the metrics of an evaluation with NumPy."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,13 +42,11 @@ def class_scores(
     }
 
 
-def averages(
-    scores: dict[str, np.ndarray], every_class: bool = False
-) -> dict[str, dict[str, float]]:
+def averages(scores: dict[str, np.ndarray], every_class: bool) -> dict[str, dict[str, float]]:
     """Compute the mean precision, recall and F1 over the classes, unweighted ("macro") and weighted
     by support.
     """
-    # macro: without classes that never occur
+    # macro: without classes that never occur, unless `every_class`
     occurring = (scores["support"] + scores["predicted"] > 0) | every_class
     weights = scores["support"] / max(scores["support"].sum(), 1)
     names = ("precision", "recall", "f1")
@@ -103,14 +102,11 @@ def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) ->
 
 def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[int, int, int]]:
     """Return (true class, predicted class, count) for wrong predictions, with the most frequent
-    pair first.
+    pair first. Of equally frequent pairs, the smaller classes come first.
     """
-    wrong = labels != predictions
-    pairs, counts = np.unique(
-        np.stack((labels[wrong], predictions[wrong]), 1), axis=0, return_counts=True
-    )
-    rows = np.column_stack((pairs, counts))[np.argsort(-counts, kind="stable")]
-    return [(a, b, count) for a, b, count in rows.tolist()]
+    pairs = zip(labels.tolist(), predictions.tolist(), strict=True)
+    wrong = Counter(sorted((label, said) for label, said in pairs if label != said))
+    return [(label, said, count) for (label, said), count in wrong.most_common()]
 
 
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

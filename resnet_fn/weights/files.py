@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.checkpoint.tensor_file import read_safetensors, write_safetensors
+from resnet_fn.checkpoint.tensor_file import Arrays, read_safetensors, write_safetensors
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.reading import check_memory, read_regular
 from resnet_fn.config.wording import first_few, first_line
@@ -15,7 +15,6 @@ from resnet_fn.runtime.extras import import_extra
 from resnet_fn.weights.net_in_file import Net, find_net
 from resnet_fn.weights.torch_file import TorchFileError, Unread, is_torch_file, read_torch_file
 
-Arrays = dict[str, np.ndarray]
 ENDINGS = (".safetensors", ".ckpt", ".pth", ".pt")  # of files that are written
 _ENDINGS_READ = (*ENDINGS, ".bin", ".pth.tar")
 # The first bytes of files of other kinds, and what to do with them.
@@ -114,7 +113,7 @@ def _other_kind(start: bytes) -> str:
 
 def write_arrays(
     path: Path,
-    arrays: Mapping[str, np.ndarray],
+    arrays: Arrays,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write a weight file, completely or not at all.
@@ -171,7 +170,7 @@ def _read_torch(path: Path) -> dict[str, Any]:
     return stored
 
 
-def _write_ckpt(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def _write_ckpt(path: Path, arrays: Arrays) -> None:
     import mindspore
 
     records = [
@@ -180,7 +179,7 @@ def _write_ckpt(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     mindspore.save_checkpoint(records, str(path))
 
 
-def _write_pth(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def _write_pth(path: Path, arrays: Arrays) -> None:
     torch = import_extra("torch", f"writing {path.suffix} files")
     # with a path, torch.save would write the path's name into the file
     with open(path, "wb") as file:

@@ -19,6 +19,7 @@ from resnet_fn.checkpoint.parameters import (
     saved_variables,
 )
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.checkpoint.tensor_file import Arrays
 from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.printing import warn
@@ -29,7 +30,7 @@ from resnet_fn.models.attention import GatherExcite
 from resnet_fn.models.parts import HEAD
 from resnet_fn.models.untrained import names_with_infinity, saved_state
 from resnet_fn.update.average import averages_of
-from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
+from resnet_fn.weights.files import read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.weights.origin import ANTIALIASED, find_origin, timm_name
 from resnet_fn.weights.preparation import Preparation, of_run, take_over
@@ -410,16 +411,12 @@ def _other_function(net: nn.Cell, model: str) -> str:
     genet50_minus, else "".
     """
     minus = "genet50_minus"
-    gates = [cell for _, cell in net.cells_and_names() if isinstance(cell, GatherExcite)]
-    gated = any(not list(cell.get_parameters()) for cell in gates)
-    if gated and model != minus:
-        origin = f"are of {model}" if model else f"may be of {same_parameters(minus)[0]}"
-        return (
-            f"these weights {origin}, but this net has the gates of {minus}, which have no "
-            "parameters"
-        )
-    if not gated and model == minus:
-        return (
-            f"these weights are of {minus}, but this net lacks the gates, which have no parameters"
-        )
-    return ""
+    gated = any(
+        isinstance(cell, GatherExcite) and not list(cell.get_parameters())
+        for _, cell in net.cells_and_names()
+    )
+    if gated == (model == minus):
+        return ""
+    origin = f"are of {model}" if model else f"may be of {same_parameters(minus)[0]}"
+    fault = f"has the gates of {minus}" if gated else "lacks the gates"
+    return f"these weights {origin}, but this net {fault}, which have no parameters"

@@ -11,9 +11,9 @@ others differ:
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-import numpy as np
+from resnet_fn.checkpoint.tensor_file import Arrays
 
 STYLES = ("ours", "torchvision", "mindcv", "official")
 LEAVES = {
@@ -102,7 +102,7 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
     return ours
 
 
-def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
+def differences(style: str, arrays: Arrays) -> tuple[str, bool]:
     """Return how nets of `style` differ from ours, or "", and whether these nets and ours cannot
     share weights.
     """

@@ -63,7 +63,7 @@ def find_net(shapes: Shapes) -> Net:
             fault=f"contains {len(nets)} nets ({_quoted(nets)}), and does not say which one was "
             "trained; save the state dict of one of them",
         )
-    group = prefix[: prefix.rfind("/") + 1]
+    group = _group(prefix)
     averaged = _is_average(prefix, shapes)
     names = nets[prefix]
     others = [name for name in nets if name != prefix]
@@ -117,10 +117,15 @@ def _with_head(names: Names, head: str, shapes: Shapes) -> Names:
 def _describe_rest(group: str, nets: Iterable[Names], shapes: Shapes) -> str:
     """Return a note about the arrays beside the nets, in the same dict as the net that is read."""
     used = {path for names in nets for path in names.values()}
-    beside = [path for path in shapes if path[: path.rfind("/") + 1] == group]
+    beside = [path for path in shapes if _group(path) == group]
     not_read = [path.removeprefix(group) for path in beside if path not in used]
     left_out = sorted(strip_extras(not_read))
     return f"left out: {first_few(left_out)}" if left_out else ""
+
+
+def _group(path: str) -> str:
+    """Return the keys of the dict that an array is in, such as "state_dict/", or ""."""
+    return path[: path.rfind("/") + 1]
 
 
 def _nets(shapes: Shapes) -> dict[str, Names]:
@@ -165,8 +170,8 @@ def _choose(nets: Mapping[str, Names], shapes: Shapes) -> str | None:
 
 def _is_average(prefix: str, shapes: Shapes) -> bool:
     """Return whether a net is the moving average of weights, as words before it or entries say."""
-    group = prefix[: prefix.rfind("/") + 1]
-    if _AVERAGE.search(prefix) or f"{group}n_averaged" in shapes:  # as in AveragedModel
+    # n_averaged: as in AveragedModel
+    if _AVERAGE.search(prefix) or f"{_group(prefix)}n_averaged" in shapes:
         return True
     return prefix.startswith("teacher") and any(name.startswith(_DINO) for name in shapes)
 
@@ -196,17 +201,12 @@ def _head(prefix: str, group: str, names: Names, shapes: Shapes) -> str:
 
 def _features(names: Names, shapes: Shapes) -> int:
     """Return the number of channels after the last convolution."""
-    last = (0, 0, 0)
-    features = 0
+    convolutions: list[tuple[int, ...]] = [(0, 0, 0, 0)]  # stage, block, number and channels
     for name, path in names.items():
         match = re.fullmatch(r"layer(\d+)\.(\d+)\.conv(\d)\.weight", name)
-        if match is None or not shapes[path]:
-            continue
-        position = (int(match[1]), int(match[2]), int(match[3]))
-        if position > last:
-            last = position
-            features = shapes[path][0]
-    return features
+        if match and shapes[path]:
+            convolutions.append((*map(int, match.groups()), shapes[path][0]))
+    return max(convolutions)[-1]
 
 
 def _single_linear(start: str, features: int, shapes: Shapes) -> str:
@@ -228,8 +228,8 @@ def _largest_dict(shapes: Shapes) -> Net:
     """
     groups: dict[str, Names] = {}
     for path in shapes:
-        start = path.rfind("/") + 1
-        groups.setdefault(path[:start], {})[path[start:]] = path
+        group = _group(path)
+        groups.setdefault(group, {})[path.removeprefix(group)] = path
     groups = groups or {"": {}}
     most = max(map(len, groups.values()))
     large = [group for group, names in groups.items() if 2 * len(names) >= most]

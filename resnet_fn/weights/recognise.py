@@ -1,5 +1,6 @@
 """These functions recognise the model that weights belong to, and compare weights with a net."""
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.checkpoint.parameters import misfits
+from resnet_fn.checkpoint.tensor_file import Arrays
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.models import MODELS
 from resnet_fn.models.parts import HEAD
-from resnet_fn.models.resnet import BasicBlock
+from resnet_fn.models.resnet import BasicBlock, Design
 from resnet_fn.weights.names import is_basic
 
 _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.")
@@ -20,7 +22,7 @@ class WeightsError(ValueError):
     """Raised if weights do not fit a net, or if a net cannot use them."""
 
 
-def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
+def recognise_model(arrays: Arrays, model: str = "") -> dict[str, Any]:
     """Return the arguments of `create_model` for a net that fits the weights in `arrays`.
 
     The arrays have this package's names. If `model` is empty, the model is recognised from names
@@ -32,16 +34,16 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
     first = _array(arrays, "conv1.0.weight" if deep else "conv1.weight")
     stem = "d" if deep else "imagenet" if first.shape[-1] == 7 else "cifar"
     gather = "layer1.0.se.gather.conv1.weight"
+    image_size = 224
+    if gather in arrays:
+        image_size = _array(arrays, gather).shape[-1] * (1 if stem == "cifar" else 4)
     return {
-        "name": model
-        or _name(arrays, _array(arrays, "conv1.6.weight").shape[0] if deep else first.shape[0]),
+        "name": model or _name(arrays, _array(arrays, "conv1.6.weight") if deep else first),
         "num_classes": _array(arrays, "fc.weight", 2).shape[0] if "fc.weight" in arrays else 1000,
         "in_channels": first.shape[1],
         "stem": stem,
         "norm": "batch" if "bn1.gamma" in arrays else "none",
-        "image_size": 224
-        if gather not in arrays
-        else _array(arrays, gather).shape[-1] * (1 if stem == "cifar" else 4),
+        "image_size": image_size,
     }
 
 
@@ -54,9 +56,7 @@ def same_parameters(name: str) -> tuple[str, ...]:
     )
 
 
-def check_fit(
-    wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str
-) -> None:
+def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Arrays, file: str) -> None:
     """Raise WeightsError if names or shapes of `arrays` differ from `wanted`.
 
     The message lists all differences.
@@ -75,57 +75,56 @@ def check_fit(
 
 def ambiguity(name: str) -> str:
     """Return a warning if another model has the same parameters as model `name`, else ""."""
-    names = " and ".join((name, *same_parameters(name)))
-    text = (
-        f"{names} have the same parameters; these weights are read as {name}, so give --model "
-        "NAME for another model"
-    )
-    return text if names != name else ""
-
-
-def _parameters(name: str) -> tuple[Any, ...]:
-    design = MODELS[name]
-    attention = "" if design.attention == "ge-minus" else design.attention
+    others = same_parameters(name)
+    if not others:
+        return ""
     return (
-        design.block,
-        design.depths,
-        design.planes,
-        design.groups,
-        design.base_width,
-        design.stem,
-        attention,
+        f"{' and '.join((name, *others))} have the same parameters; these weights are read as "
+        f"{name}, so give --model NAME for another model"
     )
 
 
-def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
-    blocks = [(int(match[1]), int(match[2])) for match in map(_BLOCK.match, arrays) if match]
-    stages = range(1, 1 + max((stage for stage, _ in blocks), default=0))
-    depths = tuple(
-        1 + max((number for stage, number in blocks if stage == wanted), default=-1)
-        for wanted in stages
-    )
+def _parameters(name: str) -> Design:
+    """Return the design of a model, without gates that have no parameters."""
+    design = MODELS[name]
+    return dataclasses.replace(design, attention=design.attention.replace("ge-minus", ""))
+
+
+def _name(arrays: Arrays, last_of_stem: np.ndarray) -> str:
+    stem_channels = last_of_stem.shape[0]
+    depths: dict[int, int] = {}  # number of blocks by stage
+    for match in filter(None, map(_BLOCK.match, arrays)):
+        stage, block = map(int, match.groups())
+        depths[stage] = max(depths.get(stage, 0), block + 1)
     basic = is_basic(arrays)
     attention = _attention(arrays)
     planes = _array(arrays, "layer1.0.conv1.weight").shape[0]
     width, per_group = _array(arrays, "layer1.0.conv2.weight").shape[:2]
+    seen = (depths, basic, stem_channels, attention, planes, width, per_group)
     for name, design in MODELS.items():
-        if (
-            (design.depths, design.block is BasicBlock, design.planes[0])
-            == (depths, basic, stem_channels)
-            and planes
-            == width
-            == design.planes[0] * (1 if basic else design.base_width * design.groups / 64)
-            and (design.attention, design.groups) == (attention, width // per_group)
-        ):
+        is_basic_block = design.block is BasicBlock
+        first = design.planes[0]
+        wide = first if is_basic_block else first * design.base_width * design.groups // 64
+        expected = (
+            dict(enumerate(design.depths, 1)),
+            is_basic_block,
+            first,
+            design.attention,
+            wide,
+            wide,
+            wide // design.groups,
+        )
+        if seen == expected:
             return name
     gates = f" and {attention} attention" if attention else ""
+    blocks = "-".join(str(depths.get(stage, 0)) for stage in range(1, 1 + max(depths, default=0)))
     raise WeightsError(
-        f"no model has {'-'.join(map(str, depths))} {'two-convolution' if basic else 'bottleneck'} "
+        f"no model has {blocks} {'two-convolution' if basic else 'bottleneck'} "
         f"blocks of width {width} with {stem_channels} stem channels{gates}"
     )
 
 
-def _attention(arrays: Mapping[str, np.ndarray]) -> str:
+def _attention(arrays: Arrays) -> str:
     if "layer1.0.se.fc1.weight" in arrays:
         return "se"
     if "layer1.0.se.mlp.fc1.weight" in arrays:
@@ -134,7 +133,7 @@ def _attention(arrays: Mapping[str, np.ndarray]) -> str:
     return "ge" if "layer1.0.se.gather.conv1.weight" in arrays else ""
 
 
-def _array(arrays: Mapping[str, np.ndarray], name: str, dimensions: int = 4) -> np.ndarray:
+def _array(arrays: Arrays, name: str, dimensions: int = 4) -> np.ndarray:
     if name not in arrays:
         raise WeightsError(
             f"the weights contain no {name}, so no ResNet of this package fits; give other weights"

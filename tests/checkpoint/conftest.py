@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 AT_OPEN: list[Callable[[str], None]] = []  # called with the path of each file that is opened
-sys.addaudithook(
-    lambda event, arguments: (
-        [act(str(arguments[0])) for act in AT_OPEN] if event == "open" and AT_OPEN else None
-    )
-)
+
+
+def watch(event: str, arguments: tuple[object, ...]) -> None:
+    for act in AT_OPEN if event == "open" else ():
+        act(str(arguments[0]))
+
+
+sys.addaudithook(watch)
 
 
 @pytest.fixture
@@ -44,5 +47,17 @@ def seal() -> Callable[..., None]:
         text = json.dumps(entries, sort_keys=True).encode()
         entries["sha256"] = hashlib.sha256(text).hexdigest()
         (folder / "manifest.json").write_text(json.dumps(entries))
+
+    return write
+
+
+@pytest.fixture
+def reseal(seal: Callable[..., None]) -> Callable[..., None]:
+    """reseal(path, **entry): change the entry of a checkpoint's file in the manifest."""
+
+    def write(path: Path, **entry: object) -> None:
+        files = json.loads((path.parent / "manifest.json").read_text())["files"]
+        files[path.name] |= entry
+        seal(path.parent, format=2, files=files)
 
     return write

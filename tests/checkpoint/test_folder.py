@@ -3,7 +3,6 @@
 import builtins
 import errno
 import hashlib
-import json
 import os
 import shutil
 from pathlib import Path
@@ -38,11 +37,9 @@ def test_poisoned_state_is_never_saved(raises_line, poison):
     write(1)
     poisoned = arrays()
     poisoned["layer1.0.conv1.weight"][1, 2, 0, 0] = poison
+    fault = "was not saved, because layer1.0.conv1.weight contains NaN or infinity"
     for weights, training in ((poisoned, arrays()), (arrays(), poisoned)):
-        with raises_line(
-            "was not saved, because layer1.0.conv1.weight contains NaN or infinity",
-            kind=CheckpointError,
-        ):
+        with raises_line(fault, kind=CheckpointError):
             write_checkpoint(Path("step-00000002"), weights, training, STATE)
     assert os.listdir() == ["step-00000001"]
 
@@ -67,9 +64,8 @@ def test_a_newer_format_is_rejected_without_a_fallback(capsys, raises_line, seal
     for update in (1, 2):
         folder = write(update, folder=run.checkpoints)
         seal(folder, format=1, files={})
-    with raises_line(
-        f"{folder} has format 1, but this version reads format 2; ", "start a new run"
-    ):
+    fault = f"{folder} has format 1, but this version reads format 2; "
+    with raises_line(fault, "start a new run"):
         run.newest()
     assert capsys.readouterr().err == ""
 
@@ -77,15 +73,15 @@ def test_a_newer_format_is_rejected_without_a_fallback(capsys, raises_line, seal
 @pytest.mark.parametrize(
     ("entries", "damaged"),
     [
-        ({}, r"manifest.json is damaged \(not a manifest\)"),
+        ({}, "manifest.json is damaged (not a manifest)"),
         ({"files": {}}, "weights.safetensors is damaged"),
         ({"files": []}, "weights.safetensors is damaged"),
     ],
 )
-def test_a_manifest_without_its_keys_is_damaged(entries, damaged, seal):
+def test_a_manifest_without_its_keys_is_damaged(entries, damaged, seal, raises_line):
     folder = write()
     seal(folder, format=2, **entries)
-    with pytest.raises(CheckpointError, match=rf"{damaged}.*; use another"):
+    with raises_line(damaged, "; use another", kind=CheckpointError):
         load_checkpoint(folder)
 
 
@@ -125,15 +121,13 @@ def test_what_lies_beside_a_replaced_checkpoint_stays():
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, "bfloat16"])
-def test_a_dtype_that_cannot_be_stored_is_named(says, dtype):
+def test_a_dtype_that_cannot_be_stored_is_named(raises_line, dtype):
     if dtype == "bfloat16":
         mindspore = pytest.importorskip("mindspore")
         dtype = mindspore.Tensor([0.0], mindspore.bfloat16).numpy().dtype
     weights = {"phase": np.zeros(2, dtype)}
-    with pytest.raises(CheckpointError) as caught:
+    with raises_line("phase: dtype", "use one of float64", kind=CheckpointError):
         write_checkpoint(Path("step-00000001"), weights, {}, STATE)
-    says(caught, "phase: dtype", "use one of float64")
-    assert "learning rate" not in str(caught.value)
 
 
 def test_an_empty_folder_may_become_a_checkpoint():
@@ -191,30 +185,24 @@ def test_a_fifo_device_or_huge_file_is_damage(name, kind, raises_line, foreign):
         load_checkpoint(folder)
 
 
-def test_a_sealed_checkpoint_larger_than_memory_is_named(seal, raises_line):
-    folder = write()
-    path = folder / "weights.safetensors"
-    size = 10**13
+def test_a_sealed_checkpoint_larger_than_memory_is_named(reseal, raises_line):
+    path = write() / "weights.safetensors"
     try:
-        os.truncate(path, size)
+        os.truncate(path, 10**13)
     except OSError:
         pytest.skip("this file system has no files of 10 TB")
-    files = json.loads((folder / "manifest.json").read_text())["files"]
-    files["weights.safetensors"]["size"] = size
-    seal(folder, format=2, files=files)
+    reseal(path, size=10**13)
     with raises_line(path, "1e+04 GB do not fit into memory; use a machine with more"):
-        load_checkpoint(folder)
+        load_checkpoint(path.parent)
 
 
 @pytest.mark.parametrize("text", ["[" * 20_000 + "]" * 20_000, "7", "[]", "nothing"])
-def test_state_json_that_is_no_object_is_damaged(seal, text, raises_line):
-    folder = write()
-    (folder / "state.json").write_text(text)
-    files = json.loads((folder / "manifest.json").read_text())["files"]
-    sha256 = hashlib.sha256(text.encode()).hexdigest()
-    seal(folder, format=2, files={**files, "state.json": {"size": len(text), "sha256": sha256}})
-    with raises_line(f"{folder}/state.json is damaged (", kind=CheckpointError):
-        load_checkpoint(folder)
+def test_state_json_that_is_no_object_is_damaged(reseal, text, raises_line):
+    path = write() / "state.json"
+    path.write_text(text)
+    reseal(path, size=len(text), sha256=hashlib.sha256(text.encode()).hexdigest())
+    with raises_line(f"{path} is damaged (", kind=CheckpointError):
+        load_checkpoint(path.parent)
 
 
 def test_a_full_disk_names_the_checkpoint(no_room):

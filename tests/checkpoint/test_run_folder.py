@@ -22,12 +22,8 @@ def update_of(path="run", which="last"):
 
 def test_runs_of_one_second_get_separate_folders():
     run = RunFolder(Path("runs/digits-20260102-030405"))
-    names = [run.reserve(Workers(), is_new=True).path.name for _ in range(3)]
-    assert names == [
-        "digits-20260102-030405",
-        "digits-20260102-030405-2",
-        "digits-20260102-030405-3",
-    ]
+    endings = [str(run.reserve(Workers(), is_new=True).path)[27:] for _ in range(3)]
+    assert endings == ["", "-2", "-3"]
 
 
 def test_unfinished_settings_of_a_killed_process_are_removed(lock):
@@ -59,19 +55,16 @@ def test_a_changed_recipe_file_of_a_run_stays(lock):
     ("text", "fault"),
     [
         ('{"recipe":' * 100_000, "nested too deeply"),
-        ('{"recipe": {', "Expecting property name.*"),
+        ('{"recipe": {', "Expecting property name"),
         ('{"recipe": {}}', "not a run's settings"),
     ],
 )
-def test_a_damaged_config_ends_a_resume_by_name(checkpoint, text, fault):
+def test_a_damaged_config_ends_a_resume_by_name(checkpoint, text, fault, raises_line):
     """The run's own options are in no other file."""
     checkpoint("run", 5)
     Path("run/config.json").write_text(text)
-    with pytest.raises(
-        ValueError,
-        match=rf"^run/config.json: cannot be read \({fault}\); restore it, or delete it to go on "
-        "with default options$",
-    ):
+    fix = "); restore it, or delete it to go on with default options"
+    with raises_line(f"run/config.json: cannot be read ({fault}", fix):
         parse(["--resume", "run"])
 
 
@@ -94,9 +87,7 @@ def test_a_recipe_file_without_a_known_hash_stays(config, checkpoint, lock):
     write = partial(RUN.write_config, Recipe(), RunOptions(), Workers())
     for _ in range(2):
         (note,) = write("seed = 3\n")
-        assert note.startswith(
-            "run/recipe.toml may have been changed (delete it to have it written"
-        )
+        assert "recipe.toml may have been changed (delete it to have it written" in note
         assert Path("run/recipe.toml").read_text() == "# mine\n"
     assert not write("# mine\n")  # as it would be written
     assert not write("seed = 3\n")
@@ -110,12 +101,10 @@ def test_best_is_the_one_that_the_newest_names(checkpoint):
     assert update_of("mine") == 5
 
 
-def test_one_checkpoint_is_not_chosen_as_the_best(checkpoint):
+def test_one_checkpoint_is_not_chosen_as_the_best(checkpoint, raises_line):
     path = checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
-    with pytest.raises(
-        ValueError,
-        match=rf"^which: 'best' is for run folders, but {path} is a checkpoint; give the run's",
-    ):
+    fault = f"which: 'best' is for run folders, but {path} is a checkpoint"
+    with raises_line(fault, "; give the run's"):
         update_of(path, "best")
 
 
@@ -174,8 +163,8 @@ def test_pruning_keeps_newest_best_and_every_nth(checkpoint):
     (RUN.checkpoints / "step-00000011.tmp-mine").mkdir()  # not a run's
     RUN.prune(10, keep_last=2, keep_every=4, best=3)
     assert RUN.updates() == [3, 4, 8, 9, 10]
-    names = [f"step-{u:08d}" for u in (3, 4, 8, 9, 10)] + ["step-00000011.tmp-mine"]
-    assert sorted(path.name for path in RUN.checkpoints.iterdir()) == names
+    (other,) = RUN.checkpoints.glob("*.*")
+    assert other.name == "step-00000011.tmp-mine"
 
 
 def test_pruning_never_removes_what_was_just_written(checkpoint):

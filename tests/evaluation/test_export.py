@@ -3,15 +3,13 @@
 import dataclasses
 import json
 import os
-import re
 from pathlib import Path
 
 import mindspore
 import numpy as np
 import pytest
 from mindspore.train.mind_ir_pb2 import ModelProto
-from PIL import Image
-from scipy.special import softmax
+from safetensors import safe_open
 
 from resnet_fn.data.dataset import eval_batches
 from resnet_fn.data.sources.bundled import load_digits
@@ -42,51 +40,13 @@ def test_exported_files_answer_as_the_net(trained, kind, batch):
     assert not any(place.encode() in written for place in ("/secret", run, os.getcwd(), *modules))
     assert sorted(os.listdir("out")) == [f"net.{kind}", f"net.{kind}.json"]
     assert json.loads(Path("out", f"net.{kind}.json").read_text()) == card
-    assert card["classes"] == list("0123456789")
-    assert (card["preprocessing"]["mean"], card["preprocessing"]["full_scale"]) == (
-        [0.305386],
-        255.0,
-    )
     assert card["input"]["shape"] == [batch or None, 1, 8, 8]
-    assert card["verified"]["images"] == (10 if batch else 12)
-    assert card["verified"]["largest_difference"] <= 1e-5
-    assert card["verified"]["same_top1"] == 1.0
+    verified = card["verified"]
+    assert (verified["images"], verified["same_top1"]) == (10 if batch else 12, 1.0)
+    assert verified["largest_difference"] <= 1e-5
     if kind == "mindir":  # an ONNX file's names are used by docs/export.md's lines, which are run
         graph = ModelProto.FromString(out.read_bytes()).graph
         assert [value.name for value in (*graph.input, *graph.output)] == ["images", "logits"]
-
-
-def documented():
-    """The names that the Python block of docs/export.md leaves."""
-    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
-    names = {}
-    exec(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M)[0], names)
-    return names
-
-
-@pytest.mark.parametrize("size", [8, pytest.param(16, marks=pytest.mark.slow)])
-def test_documented_steps_of_an_export_equal_predict(run, digits_png, size):
-    """From a PNG through onnxruntime; of the net's own size, of others, which are resized, turned,
-    with 16 bits.
-    """
-    trained = load_run(run, image_size=size)
-    export(trained, Path("net.onnx"), 0, images(12, size))
-    digits_png.joinpath("05.png").rename("digit.png")
-    names = documented()
-    rng = np.random.default_rng(0)
-    Image.fromarray(rng.integers(0, 256, (31, 13, 3), np.uint8)).save("other.png")
-    noise = rng.integers(0, 65536, (9, 13), np.uint16)
-    exif = Image.Exif()
-    exif[0x112] = 6
-    Image.fromarray(noise).save("deep.png")
-    Image.fromarray((noise >> 8).astype(np.uint8)).save("turned.jpg", exif=exif)
-    for file in ("digit.png", "other.png", "deep.png", "turned.jpg", *digits_png.glob("0*.png")):
-        (logits,) = names["session"].run(["logits"], {"images": names["read_image"](file)})
-        (result,) = predict(trained, [Path(file)], top=10)
-        expected = {likely["index"]: likely["probability"] for likely in result["top"]}
-        assert [expected[index] for index in range(10)] == pytest.approx(
-            softmax(logits[0].astype(float)), abs=1e-6
-        )
 
 
 @pytest.mark.parametrize(
@@ -131,12 +91,9 @@ def test_the_description_is_inside_the_file_too(run):
     assert json.loads(inside["classes"]) == card["classes"]
     assert json.loads(inside["preprocessing"]) == card["preprocessing"]
     export(trained, Path("net.safetensors"), 0, images(4))
-    data = Path("net.safetensors").read_bytes()
-    body = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:body])
-    assert json.loads(header["__metadata__"]["classes"]) == card["classes"]
-    start, end = header["fc.bias"]["data_offsets"]
-    assert data[body + start : body + end] == trained.net.fc.bias.asnumpy().tobytes()
+    with safe_open("net.safetensors", "numpy") as file:
+        assert json.loads(file.metadata()["classes"]) == card["classes"]
+        assert np.array_equal(file.get_tensor("fc.bias"), trained.net.fc.bias.asnumpy())
 
 
 def test_a_file_that_answers_otherwise_is_not_kept(run, monkeypatch):

@@ -166,7 +166,6 @@ def test_a_packed_run_may_be_scored_on_folders(lay, run_of, main):
     run_of("packed", dataset="mindrecord")
     lay("T/cat 3", 5)
     assert scored("T").test.labels.tolist() == [1] * 3
-    assert load_run("run", image_size=32).input.eval_resize == 37  # see the next test
 
 
 def test_another_size_resizes_to_size_over_0_875(split_run):

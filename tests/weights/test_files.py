@@ -1,6 +1,6 @@
 """Weight files of all kinds are read without running their code."""
 
-import json
+import itertools
 import os
 import pickle
 import re
@@ -8,7 +8,6 @@ import shutil
 import stat
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +22,11 @@ ARRAYS = {
 }
 
 
-def test_a_malicious_pickle_does_not_run(torch):
-    class Malicious:
-        def __reduce__(self):
-            return open, ("ran", "w")
-
-    torch.save({"conv1.weight": Malicious()}, "a.pth")
-    with pytest.raises(
-        ValueError, match=r"a\.pth .*that could run code \(conv1\.weight\); save net"
-    ):
+def test_a_file_of_objects_alone_is_rejected(torch, raises_line):
+    """That no code of them runs: test_torch_file.py."""
+    torch.save({"conv1.weight": Path()}, "a.pth")
+    with raises_line("a.pth ", "that could run code (conv1.weight); save net.state_dict()"):
         read_arrays("a.pth")
-    assert not Path("ran").exists()
 
 
 def test_a_cut_file_is_rejected(ending):
@@ -65,21 +58,6 @@ def test_a_file_that_holds_no_weights_is_named(ending, contents, kind):
         read_arrays(f"a.{ending}")
 
 
-def test_a_pytorch_zip_bomb_is_rejected(torch):
-    write_arrays("a.pth", {"conv1.weight": np.zeros(2**24, np.float32)})
-    with (
-        zipfile.ZipFile("a.pth") as whole,
-        zipfile.ZipFile("b.pth", "w", zipfile.ZIP_DEFLATED) as packed,
-    ):
-        for name in whole.namelist():
-            packed.writestr(name, whole.read(name))
-    assert Path("b.pth").stat().st_size < 2**20
-    with pytest.raises(
-        ValueError, match=r"^b\.pth is compressed and would unpack to 67,\d\d\d,\d\d\d bytes"
-    ):
-        read_arrays("b.pth")
-
-
 def test_pytorchs_files_are_read_without_pytorch(torch, monkeypatch):
     write_arrays("a.pth", ARRAYS)
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -97,11 +75,10 @@ def test_the_bytes_decide_how_a_file_is_read(torch):
     write_arrays("a.pth", ARRAYS)
     write_arrays("a.safetensors", ARRAYS)
     names = ("model_best.pth.tar", "pytorch_model.bin", "last.ckpt", "net.th")
-    for source, name in ((kind, name) for kind in ("a.pth", "a.safetensors") for name in names):
+    for source, name in itertools.product(("a.pth", "a.safetensors"), names):
         shutil.copy(source, name)
-        assert (
-            read_arrays(name).arrays["conv1.weight"].tobytes() == ARRAYS["conv1.weight"].tobytes()
-        )
+        read = read_arrays(name).arrays["conv1.weight"]
+        assert read.tobytes() == ARRAYS["conv1.weight"].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -133,12 +110,11 @@ def test_equal_weights_give_equal_files_readable_by_others(endings, python):
     if "pth" in endings:
         pytest.importorskip("torch", reason="writing .pth needs torch")
     arrays = {"fc.weight": np.ones((3, 2), np.float32), "fc.bias": np.zeros(3, np.float32)}
-    code = (
-        "import sys, numpy as np; from resnet_fn.weights.files import write_arrays; float32 = "
-        "'float32'; "
+    lines = (
+        "import sys, numpy as np; from resnet_fn.weights.files import write_arrays; arrays = "
+        "{'fc.weight': np.ones((3, 2), 'float32'), 'fc.bias': np.zeros(3, 'float32')}; "
+        "[write_arrays(file, arrays) for file in sys.argv[1:]]"
     )
-    words = "{'fc.weight': np.ones((3, 2), float32), 'fc.bias': np.zeros(3, float32)}"
-    lines = f"{code}[write_arrays(file, {words}) for file in sys.argv[1:]]"
     python("-c", lines, *(f"other.{ending}" for ending in endings))
     umask = os.umask(0)
     os.umask(umask)
@@ -149,12 +125,9 @@ def test_equal_weights_give_equal_files_readable_by_others(endings, python):
         assert stat.S_IMODE(first.stat().st_mode) == 0o666 & ~umask
 
 
-def test_a_place_that_cannot_be_written_is_named():
-    message = (
-        r"^nowhere/a.safetensors cannot be written \(No such file or directory\); give "
-        r"another file$"
-    )
-    with pytest.raises(ValueError, match=message):
+def test_a_place_that_cannot_be_written_is_named(raises_line):
+    fault = "nowhere/a.safetensors cannot be written (No such file or directory); give another file"
+    with raises_line(fault):
         write_arrays("nowhere/a.safetensors", ARRAYS)
 
 
@@ -167,9 +140,7 @@ def test_fifos_and_devices_as_weights_are_errors(kind, name, foreign, raises_lin
 
 
 def test_a_huge_file_is_not_read(raises_line):
-    header = {"w": {"dtype": "U8", "shape": [60 << 30], "data_offsets": [0, 60 << 30]}}
-    text = json.dumps(header).encode()
-    Path("a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
-    os.truncate("a.safetensors", 8 + len(text) + (60 << 30))
+    write_arrays("a.safetensors", ARRAYS)
+    os.truncate("a.safetensors", 60 << 30)
     with raises_line("a.safetensors: its arrays do not fit into memory", "; "):
         read_weights("a.safetensors")

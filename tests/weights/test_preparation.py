@@ -1,24 +1,25 @@
 """How images are prepared for a net, as its weights say."""
 
+import argparse
 import copy
 import dataclasses
 import json
 import pickle
 import shlex
 import shutil
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from resnet_fn import recipes
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.settings import changed
+from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.evaluate import main as evaluate
-from resnet_fn.evaluation.loaded_net import load_run, load_weight_file
+from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.train import main as train
 from resnet_fn.train import parse
 from resnet_fn.weights.files import read_arrays
@@ -30,36 +31,24 @@ pytestmark = pytest.mark.usefixtures("device")
 
 HALF = (0.5, 0.5, 0.5)
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-RA4 = {
-    "mean": HALF,
-    "std": HALF,
-    "interpolation": "bicubic",
-    "input_size": [3, 224, 224],
-    "crop_pct": 0.9,
-}
-TAKEN = {
-    "mean": HALF,
-    "std": HALF,
-    "interpolation": "bicubic",
-    "eval_resize": 248,
-    "image_size": 224,
-}
+BICUBIC = {"mean": HALF, "std": HALF, "interpolation": "bicubic"}
+RA4 = {**BICUBIC, "input_size": [3, 224, 224], "crop_pct": 0.9}
+TAKEN = {**BICUBIC, "eval_resize": 248, "image_size": 224}
 
 
 @pytest.fixture
 def hub(written):
     """hub(entries) writes weights with a `config.json`, as on the Hugging Face hub."""
-
-    return lambda entries: write_hub(written, entries)
+    return partial(write_hub, written)
 
 
 def write_hub(written, entries, root=Path()):
-    place = root / "hub"
-    place.mkdir(exist_ok=True)
-    written(place / "model.safetensors", "torchvision")
+    file = root / "hub" / "model.safetensors"
+    file.parent.mkdir(exist_ok=True)
+    written(file, "torchvision")
     config = {"architecture": "custom8", "num_classes": 3, "pretrained_cfg": entries}
-    (place / "config.json").write_text(json.dumps(config))
-    return str(place / "model.safetensors")
+    file.with_name("config.json").write_text(json.dumps(config))
+    return str(file)
 
 
 def start(recipe):
@@ -83,7 +72,6 @@ def check_settings(weights, wanted, **given):
     ("entries", "given", "wanted"),
     [
         (RA4, {}, TAKEN | {"eval_size": 0}),
-        (RA4, {"image_size": 224}, TAKEN | {"eval_size": 0}),
         # The crop keeps its share of an image: 128 / 0.9 and 320 / 0.9, rounded down as in timm.
         (RA4, {"image_size": 128}, TAKEN | {"image_size": 128, "eval_size": 0, "eval_resize": 142}),
         (RA4, {"eval_size": 320}, TAKEN | {"eval_size": 320, "eval_resize": 355}),
@@ -110,12 +98,8 @@ def test_chosen_settings_win_over_the_files(entries, given, wanted, hub):
 
 
 def test_a_chosen_zero_wins_over_the_files(hub):
-    weights = hub(RA4)
-    recipe, _ = finetuned(weights, eval_resize=0)
+    recipe, _ = finetuned(hub(RA4), eval_resize=0)
     assert (recipe.image_size, recipe.evaluation_resize) == (224, 256)  # 224 / 0.875
-    two_sizes = {"weights": weights, "model": "resnet8", "eval_size": 0}
-    recipe, _ = start(recipes.imagenet_resnet50_v2(**two_sizes))
-    assert (recipe.evaluation_size, recipe.eval_resize) == (224, 248)
 
 
 def test_a_resize_below_the_files_size_is_rejected(hub, raises_line):
@@ -138,12 +122,18 @@ def test_a_copied_recipe_keeps_the_users_choices(hub):
     assert (taken.mean, taken.std, taken.interpolation) == ((0.1,), (0.2,), "box")
 
 
-def test_recipes_with_two_sizes_keep_their_training_size(hub):
-    weights = hub(RA4)
-    for given, resize in (({}, 248), ({"eval_resize": 232}, 232)):
-        two_sizes = recipes.imagenet_resnet50_v2(weights=weights, model="resnet8", **given)
-        recipe, _ = start(two_sizes)
-        assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == (176, 224, resize)
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ({}, (176, 224, 248)),
+        ({"eval_resize": 232}, (176, 224, 232)),
+        ({"eval_size": 0}, (224, 0, 248)),  # a chosen zero: as in training
+    ],
+)
+def test_recipes_with_two_sizes_keep_their_training_size(given, sizes, hub):
+    two_sizes = recipes.imagenet_resnet50_v2(weights=hub(RA4), model="resnet8", **given)
+    recipe, _ = start(two_sizes)
+    assert (recipe.image_size, recipe.eval_size, recipe.eval_resize) == sizes
 
 
 def test_a_dropped_resize_is_the_files(hub):
@@ -153,7 +143,7 @@ def test_a_dropped_resize_is_the_files(hub):
     words = f"--recipe mine.toml --model resnet8 --weights {weights} --eval-size 320"
     recipe, *_ = parse(words.split())
     assert recipe.eval_resize == 0
-    taken, _ = read_start(recipe, recipes.chosen(recipe))
+    taken, _ = start(recipe)
     assert (taken.eval_size, taken.eval_resize) == (320, 355)
 
 
@@ -169,18 +159,12 @@ def test_sets_in_memory_take_mean_and_deviation_alone(hub):
     assert settings_of(recipe) == {"mean": HALF, "std": HALF, **kept}
 
 
-def test_lines_say_what_comes_from_where(hub):
+def test_lines_say_what_comes_from_where(hub, says):
     tests = {"test_input_size": [3, 288, 288], "test_crop_pct": 1.0}
     _, source = finetuned(hub({**RA4, **tests}), image_size=128)
     taken, given, larger = source.notes
-    parts = (
-        "mean 0.5,0.5,0.5",
-        "std 0.5,0.5,0.5",
-        "interpolation bicubic",
-        "eval_resize 142",
-        "hub/config.json",
-    )
-    assert all(part in taken for part in parts)
+    parts = "mean 0.5,0.5,0.5|std 0.5,0.5,0.5|interpolation bicubic|eval_resize 142|hub/config.json"
+    says(taken, *parts.split("|"))
     assert "image_size 128, not 224" in given
     assert "--eval-size 288 --eval-resize 288" in larger
     for crop_mode in ("squash", "border"):
@@ -189,11 +173,11 @@ def test_lines_say_what_comes_from_where(hub):
         assert any(warning in note for note in source.notes)
 
 
-def test_weights_without_preparation_get_a_note(written):
+def test_weights_without_preparation_get_a_note(written, says):
     written("a.safetensors")
     recipe, source = finetuned("a.safetensors")
-    assert "preparation as in the recipe" in source.notes[-1]
-    assert "--mean, --std, --interpolation, --eval-resize" in source.notes[-1]
+    flags = "--mean, --std, --interpolation, --eval-resize"
+    says(source.notes[-1], "preparation as in the recipe", flags)
     assert (recipe.mean, recipe.interpolation, recipe.eval_resize) == ((), "", 0)
     _, source = finetuned("a.safetensors", mean=HALF)
     assert not source.notes
@@ -217,12 +201,8 @@ def test_impossible_values_are_named_and_not_used(entries, parts, hub, says):
 
 def test_a_config_of_another_net_is_not_used(written):
     written("model.safetensors", "torchvision", model="resnet18")
-    for architecture, mean in (
-        ("resnet50", ()),
-        ("resnet18d", ()),
-        ("resnet18", HALF),
-        ("my_net", HALF),
-    ):
+    known = {"resnet50": (), "resnet18d": (), "resnet18": HALF, "my_net": HALF}
+    for architecture, mean in known.items():
         entries = {"architecture": architecture, "pretrained_cfg": RA4}
         Path("config.json").write_text(json.dumps(entries))
         recipe, source = finetuned("model.safetensors")
@@ -236,62 +216,38 @@ def test_a_config_of_another_net_is_not_used(written):
 def test_metadata_say_the_preparation(written):
     written("a.safetensors")
     arrays = read_arrays(Path("a.safetensors")).arrays
-    exported = {
-        **IMAGENET,
-        "image_size": 96,
-        "eval_resize": 100,
-        "interpolation": "lanczos",
-        "full_scale": 255.0,
-    }
-    for metadata in ({"preprocessing": json.dumps(exported)}, {"pretrained_cfg": json.dumps(RA4)}):
-        write_safetensors(Path("b.safetensors"), arrays, metadata)
-        sizes = {"image_size": 96, "eval_resize": 100, "interpolation": "lanczos"}
-        wanted = TAKEN if "pretrained_cfg" in metadata else {**IMAGENET, **sizes}
+    own = {**IMAGENET, "image_size": 96, "eval_resize": 100, "interpolation": "lanczos"}
+    for name, entries, wanted in (
+        ("preprocessing", {**own, "full_scale": 255.0}, own),
+        ("pretrained_cfg", RA4, TAKEN),
+    ):
+        write_safetensors(Path("b.safetensors"), arrays, {name: json.dumps(entries)})
         check_settings("b.safetensors", wanted)
 
 
 def test_training_scripts_settings_say_the_preparation(torch, written):
-    import argparse
-
     written("a.pth", "torchvision")
     state = torch.load("a.pth", weights_only=True)
-    timm = {
-        "model": "resnet8",
-        "mean": HALF,
-        "std": HALF,
-        "interpolation": "bicubic",
-        "crop_pct": 0.9,
-        "img_size": 224,
-    }
-    torchvision = {
-        "model": "resnet8",
-        "val_resize_size": 232,
-        "val_crop_size": 224,
-        "interpolation": "bilinear",
-    }
-    for saved, wanted in (
-        ({"arch": "resnet8", "state_dict": state, "args": argparse.Namespace(**timm)}, TAKEN),
-        (
-            {"model": state, "args": argparse.Namespace(**torchvision)},
-            {"eval_resize": 232, "image_size": 224},
-        ),
-    ):
-        torch.save(saved, "b.pth")
-        check_settings("b.pth", wanted)
+    timm = {**BICUBIC, "crop_pct": 0.9, "img_size": 224}
+    torchvision = {"val_resize_size": 232, "val_crop_size": 224, "interpolation": "bilinear"}
     size = {"img_size": 160}
     crop = {"crop_pct": 0.95, "mean": HALF}
-    for given, wanted, notes in ((size, (160, 182, ()), 1), (crop, (224, 0, HALF), 2)):
+    for key, given, wanted, notes in (
+        ("state_dict", timm, (224, 248, HALF, "bicubic"), 1),
+        ("model", torchvision, (224, 232, (), "bilinear"), 1),
+        ("state_dict", size, (160, 182, (), "bicubic"), 1),
+        ("state_dict", crop, (224, 0, HALF, ""), 2),
+    ):
         args = argparse.Namespace(model="resnet8", **given)
-        torch.save({"arch": "resnet8", "state_dict": state, "args": args}, "b.pth")
+        torch.save({"arch": "resnet8", key: state, "args": args}, "b.pth")
         recipe, source = finetuned("b.pth")
-        assert (recipe.image_size, recipe.eval_resize, recipe.mean) == wanted
+        taken = (recipe.image_size, recipe.eval_resize, recipe.mean, recipe.interpolation)
+        assert taken == wanted
         assert len(source.notes) == notes
     assert "crop_pct 0.95, but no square input_size" in source.notes[-1]
 
 
 def test_strange_entries_do_not_stop_a_start(torch, written):
-    from argparse import Namespace
-
     deep = "[" * 50_000
     written("model.safetensors", "torchvision")
     arrays = read_arrays(Path("model.safetensors")).arrays
@@ -304,26 +260,20 @@ def test_strange_entries_do_not_stop_a_start(torch, written):
     Path("config.json").unlink()
     state = {name: torch.from_numpy(array) for name, array in arrays.items()}
     for args in ({"val_crop_size": "224", "val_resize_size": "256"}, {"mean": "x"}, {"std": [[1]]}):
-        torch.save({"state_dict": state, "args": Namespace(**args)}, "b.pth")
+        torch.save({"state_dict": state, "args": argparse.Namespace(**args)}, "b.pth")
         recipe, _ = finetuned("b.pth")
         assert (recipe.mean, recipe.eval_resize) == ((), 0)
 
 
 def test_published_files_are_known_by_their_hash():
-    theirs = {name: file for name, file in PUBLISHED.items() if "mindcv" not in name}
-    files = {name: of_release(Path(file.address)) for name, file in theirs.items()}
-    assert None not in files.values()
-    of_timm = {file.interpolation for name, file in files.items() if name.startswith("timm:")}
-    assert of_timm == {"bicubic"}
+    """All of them, and their values: test_transforms.py."""
+    for name, file in PUBLISHED.items():
+        preparation = of_release(Path(file.address))
+        project, *_ = name.split(":")
+        filters = {"timm": "bicubic", "torchvision": "bilinear"}
+        assert (preparation and preparation.interpolation) == filters.get(project), name
     a1 = of_release(Path("resnet50_a1_0-14fe96d1.pth"))
-    assert (a1.interpolation, a1.image_size, a1.resize(224), a1.mean) == (
-        "bicubic",
-        224,
-        235,
-        IMAGENET["mean"],
-    )
-    first, second = map(of_release, (Path("resnet50-0676ba61.pth"), Path("resnet50-11ad3fa6.pth")))
-    assert (first.resize(224), second.resize(224), second.interpolation) == (256, 232, "bilinear")
+    assert (a1.image_size, a1.resize(224), a1.mean) == (224, 235, IMAGENET["mean"])
     assert of_release(Path("resnet50-12345678.pth")) is None
 
 
@@ -331,14 +281,8 @@ def test_published_files_are_known_by_their_hash():
 def trained(photographs, written, tmp_path_factory):
     """A run of an epoch from weights of the hub, without their config. Not to be changed."""
     root = tmp_path_factory.mktemp("trained")
-    words = [
-        "--recipe",
-        "finetune",
-        "--data-dir",
-        str(photographs),
-        "--weights",
-        write_hub(written, RA4, root),
-    ]
+    words = ["--recipe", "finetune", "--data-dir", str(photographs)]
+    words += ["--weights", write_hub(written, RA4, root)]
     small = shlex.split(
         "--image-size 24 --batch-size 32 --no-progress --epochs 1 --warmup-epochs 0"
     )
@@ -347,48 +291,30 @@ def trained(photographs, written, tmp_path_factory):
     return root / "run", words, small
 
 
-def test_a_run_prepares_images_as_its_weights_say(trained, photographs):
-    run = load_run(trained[0])
-    assert (run.input.mean, run.input.std, run.input.interpolation) == (HALF, HALF, "bicubic")
-    assert (run.input.image_size, run.input.eval_resize) == (24, 26)
-    # Pillow's own calls: the shorter side to 24 / 0.9, the centre, then mean and deviation.
-    path = next(path for path in sorted((photographs / "val").rglob("*")) if path.is_file())
-    image = Image.open(path).convert("RGB")
-    short = min(image.size)
-    size = tuple(26 if side == short else int(26 * side / short) for side in image.size)
-    left, top = (round((side - 24) / 2) for side in size)
-    image = image.resize(size, Image.Resampling.BICUBIC).crop((left, top, left + 24, top + 24))
-    pixels = (np.asarray(image, np.float32) / 255 - 0.5) / 0.5
-    np.testing.assert_allclose(run.preprocess(path)[0], pixels.transpose(2, 0, 1), atol=1e-6)
-    assert run.preprocessing["interpolation"] == "bicubic"
+def test_a_run_prepares_images_as_its_weights_say(trained):
+    """What these values do to pixels: tests/evaluation/test_describe_input.py."""
+    about = load_run(trained[0]).preprocessing
+    wanted = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic"}
+    assert about.items() >= {**wanted, "image_size": 24, "eval_resize": 26}.items()
     # The crop keeps its share of an image, rounded down as in timm.
     for size, resize in ((48, 52), (20, 21)):
         assert load_run(trained[0], image_size=size).input.eval_resize == resize
 
 
-def test_a_run_as_weights_brings_its_preparation(trained, photographs):
+def test_a_run_as_weights_brings_its_preparation(trained):
     run = str(trained[0])
     wanted = {**TAKEN, "image_size": 24, "eval_resize": 26}
     check_settings(run, wanted)
     own = {"std": (0.25,), "interpolation": "box"}
     check_settings(run, wanted | own, **own)
-    _, dataset, _ = load_weight_file(run, recipes.finetune(), data_dir=str(photographs))
-    assert (dataset.input.interpolation, dataset.input.image_size, dataset.input.eval_resize) == (
-        "bicubic",
-        24,
-        26,
-    )
 
 
 def test_convert_keeps_preparation_and_class_names(trained):
-    recipes_of = {}
-    for weights in (str(trained[0]), "a.safetensors"):
-        convert_weights(weights, "a.safetensors", "torchvision")
-        recipe, source = finetuned(weights)
-        recipes_of[weights] = (settings_of(recipe), source.classes)
-    first, second = recipes_of.values()
-    assert first == second
-    assert (first[0]["interpolation"], len(first[1])) == ("bicubic", 3)
+    first, of_run = finetuned(str(trained[0]))
+    convert_weights(str(trained[0]), "a.safetensors", "torchvision")
+    second, of_file = finetuned("a.safetensors")
+    assert (settings_of(second), of_file.classes) == (settings_of(first), of_run.classes)
+    assert (first.interpolation, len(of_run.classes)) == ("bicubic", 3)
 
 
 def test_a_resume_keeps_the_weights_preparation(trained, raises_line):
@@ -403,25 +329,17 @@ def test_a_resume_keeps_the_weights_preparation(trained, raises_line):
 
 
 def test_evaluate_takes_the_preparation_of_weights(hub, folder, capsys):
-    words = ["--weights", hub(RA4), "--recipe", "finetune", "--data-dir", str(folder), "--json"]
-    small = ["--eval-size", "24"]
-    scores = {}
-    for name, flags in (
-        ("file", []),
-        ("typed", ["--mean", "0.5", "--std", "0.5", "--interpolation", "bicubic"]),
-    ):
-        if name == "typed":
-            Path("hub/config.json").unlink()
-            flags = [*flags, "--eval-resize", "26"]
-        assert evaluate([*words, f"{name}.json", *small, *flags]) == 0
-        scores[name] = json.loads(Path(f"{name}.json").read_text())
-    assert scores["file"] == scores["typed"]
+    words = ["--weights", hub(RA4), "--recipe", "finetune", "--data-dir", str(folder)]
+    words += ["--eval-size", "24", "--json"]
+    assert evaluate([*words, "file.json"]) == 0
     assert "interpolation bicubic" in capsys.readouterr().out
+    Path("hub/config.json").unlink()
+    typed = shlex.split("--mean 0.5 --std 0.5 --interpolation bicubic --eval-resize 26")
+    assert evaluate([*words, "typed.json", *typed]) == 0
+    assert Path("typed.json").read_text() == Path("file.json").read_text()
 
 
 def test_chosen_means_need_a_value_for_each_channel(raises_line):
-    from resnet_fn.data.sources.load import load_dataset
-
     spec = load_dataset(Recipe(mean=(0.25,), std=(0.5,))).input
     assert (spec.mean, spec.std) == ((0.25,), (0.5,))
     with raises_line("mean: 0.1,0.2,0.3", "3 values", "1 channel", "give one value"):

@@ -14,6 +14,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from resnet_fn.weights.files import read_arrays
 from resnet_fn.weights.torch_file import TorchFileError, TorchTensor, Unread, read_torch_file
 
 torch = pytest.importorskip("torch", reason="torch.save writes the files")
@@ -116,21 +117,19 @@ def test_a_whole_saved_net_gives_its_state_dict():
 
 
 def test_a_flipped_bit_is_an_error():
-    path = pathlib.Path("a.pth")
-    torch.save({"a": torch.ones(5000)}, path)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    tensor = reread({"a": torch.ones(5000)})["a"]
+    with open("a.pth", "r+b") as file:
+        file.seek(10_000)
+        file.write(b"\1")
     with pytest.raises(zipfile.BadZipFile, match="CRC"):
-        read_torch_file(path)["a"].read()
+        tensor.read()
 
 
 def test_a_cut_older_file_is_an_error():
     path = pathlib.Path("a.pth")
     torch.save({"a": torch.ones(50)}, path, _use_new_zipfile_serialization=False)
-    data = path.read_bytes()
-    for kept in (len(data) - 4, 300, 40):
-        path.write_bytes(data[:kept])
+    for kept in (path.stat().st_size - 4, 300, 40):
+        os.truncate(path, kept)
         with pytest.raises(TorchFileError, match="is no intact PyTorch file"):
             read_torch_file(path)
 
@@ -162,15 +161,18 @@ def test_a_small_file_cannot_claim_much_memory():
         reread({"a": torch.ones(1).expand(100_000, 100_000)})["a"].read()
     torch.save({"a": torch.ones(2)}, "b.pth")
     memo = pickle.PROTO + b"\x02" + pickle.EMPTY_DICT + pickle.LONG_BINPUT + b"\0\0\0\x80."
-    entries = {"data.pkl": memo, "byteorder": b"little" * 10**7}
-    for name, content in entries.items():
+    for name, content, message in (
+        ("data.pkl", memo, ""),
+        ("byteorder", b"little" * 10**7, r"is compressed and would unpack to 60,\d\d\d,\d\d\d"),
+        ("data/0", bytes(10**8), r"is compressed and would unpack to 100,\d\d\d,\d\d\d"),
+    ):
         with zipfile.ZipFile("b.pth") as old, zipfile.ZipFile("c.pth", "w") as new:
             for entry in old.infolist():
                 changed = entry.filename == f"b/{name}"
-                packed = zipfile.ZIP_DEFLATED * (name == "byteorder" and changed)
+                packed = zipfile.ZIP_DEFLATED * (changed and name != "data.pkl")
                 new.writestr(entry.filename, content if changed else old.read(entry), packed)
         tracemalloc.start()
-        with contextlib.suppress(TorchFileError):
+        with pytest.raises(TorchFileError, match=message) if message else contextlib.nullcontext():
             read_torch_file(pathlib.Path("c.pth"))
         assert tracemalloc.get_traced_memory()[1] < 2_000_000, name
         tracemalloc.stop()
@@ -186,23 +188,11 @@ def test_a_shared_storage_is_read_once():
         assert time.process_time() - start < 0.5
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "posix_fallocate"), reason="limits a process's memory as Linux does"
-)
 def test_too_little_memory_is_no_damage():
-    import resource
-
-    from resnet_fn.weights.files import read_arrays
-
     torch.save({"a": torch.ones(1)}, "a.pth", _use_new_zipfile_serialization=False)
     with open("a.pth", "r+b") as file:
-        size = file.seek(-12, os.SEEK_END) + 8 + 4 * 10**10
-        file.write((10**10).to_bytes(8, "little"))
-        file.truncate(size)  # 40 GB, of which nothing is on the disk
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (20 * 10**9, limits[1]))
-    try:
-        with pytest.raises(MemoryError):
-            read_arrays("a.pth")
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
+        file.seek(-12, os.SEEK_END)
+        file.write((10**12).to_bytes(8, "little"))
+        file.truncate(file.tell() + 4 * 10**12)  # 4 TB, of which nothing is on the disk
+    with pytest.raises(MemoryError):
+        read_arrays("a.pth")

@@ -133,22 +133,14 @@ def test_hashes_of_released_files_are_timms_and_torchvisions(torchvision):
     for name, transform in known.items():
         preparation = of_release(Path(name))
         if hasattr(transform, "resize_size"):
-            resize, size, filter_ = (
-                *transform.resize_size,
-                *transform.crop_size,
-                transform.interpolation,
-            )
-            mean = transform.mean
-            std = transform.std
+            (resize,), (size,) = transform.resize_size, transform.crop_size
+            filter_, normalise = transform.interpolation, transform
         else:
             resize = transform.transforms[0].size
             size = transform.transforms[1].size[0]
-            filter_ = transform.transforms[0].interpolation
-            normalise = transform.transforms[3]
-            mean = normalise.mean
-            std = normalise.std
+            filter_, normalise = transform.transforms[0].interpolation, transform.transforms[3]
         assert (preparation.resize(size), preparation.eval_size) == (resize, size), name
         assert preparation.interpolation == filter_.value, name
-        np.testing.assert_allclose(preparation.mean, mean, rtol=1e-6, err_msg=name)
-        np.testing.assert_allclose(preparation.std, std, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(preparation.mean, normalise.mean, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(preparation.std, normalise.std, rtol=1e-6, err_msg=name)
     assert len(known) > 70
