@@ -84,6 +84,10 @@ def ones(*shape: int) -> Parameter:
     return Parameter(Tensor(np.ones(shape, np.float32)))
 
 
+def averaged(x):
+    return x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1)
+
+
 class Theirs(t.Module):
     """Layers in a row, or one, and a dense layer; what is spatial, or a sequence, is averaged
     before it.
@@ -94,9 +98,8 @@ class Theirs(t.Module):
         self.part = layers[0] if len(layers) == 1 else t.Sequential(*layers)
         self.head = t.Linear(width, classes)
 
-    def forward(self, x: Any) -> Any:
-        x = self.part(x)
-        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
+    def forward(self, x):
+        return self.head(averaged(self.part(x)))
 
 
 class Ours(nn.Cell):
@@ -107,9 +110,8 @@ class Ours(nn.Cell):
         self.part = layers[0] if len(layers) == 1 else nn.SequentialCell(*layers)
         self.head = nn.Dense(width, classes)
 
-    def construct(self, x: Tensor) -> Tensor:
-        x = self.part(x)
-        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
+    def construct(self, x):
+        return self.head(averaged(self.part(x)))
 
 
 class Other(nn.Cell):
@@ -119,9 +121,8 @@ class Other(nn.Cell):
         super().__init__()
         self.layers, self.last = nn.SequentialCell(*layers), nn.Dense(8, 3)
 
-    def construct(self, x: Tensor) -> Tensor:
-        x = self.layers(x)
-        return self.last(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
+    def construct(self, x):
+        return self.last(averaged(self.layers(x)))
 
 
 class DropPath(t.Module):
@@ -131,12 +132,11 @@ class DropPath(t.Module):
         super().__init__()
         self.drop_prob = share
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         if not (self.drop_prob and self.training):
             return x
-        return (
-            x * (torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob) / (1 - self.drop_prob)
-        )
+        kept = torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob
+        return x * kept / (1 - self.drop_prob)
 
 
 class PortedPath(nn.Cell):
@@ -148,7 +148,7 @@ class PortedPath(nn.Cell):
         super().__init__()
         self.keep_prob, self.dropout, self.scales = 1 - share, nn.Dropout(p=share), scales
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         if self.keep_prob == 1.0 or not self.training:
             return x
         kept = x * self.dropout(ops.ones((x.shape[0],) + (1,) * (x.ndim - 1), x.dtype))
@@ -173,6 +173,11 @@ def theirs(forward: Callable[..., Any], *layers: Any, **parts: Any) -> Any:
 
 def ours(construct: Callable[..., Any], *layers: nn.Cell, **parts: Any) -> Any:
     return _with(type("Net", (Ours,), {"construct": construct})(*layers), parts)
+
+
+def custom(class_name: str, **attributes: Any) -> nn.Cell:
+    """A cell whose class has this name, without a function."""
+    return _with(type(class_name, (nn.Cell,), {})(), attributes)
 
 
 def _with(net: Any, parts: dict[str, Any]) -> Any:
@@ -261,16 +266,12 @@ def own_step(
 
         def step(inputs, labels, rate):
             net.set_train(True)
-            size, value, sums = len(inputs) // plan.micro_batches, 0.0, None
+            size, value, parts = len(inputs) // plan.micro_batches, 0.0, []
             for x, y in zip(inputs.split(size), labels.split(size), strict=True):
-                part, gradients = differentiate(x, y)
-                value += part / plan.micro_batches
-                gradients = each(gradients, plan)
-                sums = (
-                    gradients
-                    if sums is None
-                    else [s + g for s, g in zip(sums, gradients, strict=True)]
-                )
+                loss_of_part, gradients = differentiate(x, y)
+                value += loss_of_part / plan.micro_batches
+                parts.append(each(gradients, plan))
+            sums = [sum(of_parts) for of_parts in zip(*parts, strict=True)]
             gradients = change(net, sums, plan)
             optimizer.update(gradients, rate)
             return SimpleNamespace(loss=value, grad_norm=global_norm(gradients))
