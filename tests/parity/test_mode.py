@@ -15,7 +15,6 @@ from resnet_fn.parity.record.mindspore_cell import run_in
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.show.table import table
-from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.stages import ArrayId
 from small_nets import SGD, Ours, Theirs, cell, ladder_of, t
 
@@ -72,20 +71,17 @@ def test_functions_the_port_compiles_run_in_python():
     assert "not compiled" in wrong
 
 
-def test_both_modes_agree_and_traces_store_theirs(tmp_path):
+def test_traces_store_their_mode_and_losses_alone():
     net, plan = Ours(nn.Dense(8, 8), nn.ReLU()), plan_of(SGD, BATCHES, accumulate=2)
     graph = record(MindSporeSide(net, plan, loss=ops.cross_entropy), probes=False).trace
     logits, last = graph.run.train_outputs[0]["logits"], BATCHES[0][1][2:]
     loss = ops.cross_entropy(Tensor(logits), Tensor(last, mindspore.int32)).item()
     assert graph.losses_alone[ArrayId(samples=2, factor=1)] == pytest.approx(loss)
-    with run_in("pynative"):
-        pynative = record(MindSporeSide(net, plan), probes=False).trace
-    np.testing.assert_allclose(graph.run.losses, pynative.run.losses, rtol=1e-6)
-    for name, value in graph.run.after[-1].items():
-        np.testing.assert_allclose(value, pynative.run.after[-1][name], atol=1e-6)
     assert graph.environment["mode"] == "graph"
-    save_recording(pynative, tmp_path / "trace")
-    assert load_recording(tmp_path / "trace").environment["mode"] == "pynative"
+    with run_in("pynative"):
+        assert (
+            record(MindSporeSide(net, plan), probes=False).trace.environment["mode"] == "pynative"
+        )
 
 
 def broken(x):

@@ -5,6 +5,7 @@ undecided.
 import dataclasses
 import random
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -24,21 +25,16 @@ from small_nets import cell, ladder_of, module, t, torch, vector
 TRACE = Path(__file__).parents[1] / "acceptance" / "trace"
 
 
-def undecided(forward, share=0.0, loss_draws=False, **parts):
+def undecided(forward, share=0.0, losses=MappingProxyType({}), **parts):
     """The titles of undecided stages, and why the last one is, of a reference whose dense layer's
     output passes through `forward`, and a port that drops a share.
     """
-
-    def loss(outputs, labels):
-        drawn = 0.1 * torch.rand(()) if loss_draws else 0
-        return t.functional.cross_entropy(outputs, labels.long()) + drawn
 
     def construct(self, x):
         return ops.dropout(self.fc(x), share, self.training) if share else self.fc(x)
 
     block = module(lambda self, x: forward(self, self.fc(x)), fc=t.Linear(8, 3), **parts)
     net = nn.SequentialCell(cell(construct, fc=nn.Dense(8, 3)))
-    losses = {"loss": ops.cross_entropy, "reference_loss": loss}
     ladder = ladder_of(net, t.Sequential(block), [vector()] * 2, **losses)
     assert (ladder.first_stage, ladder.first_layer, ladder.agrees) == (None, None, False)
     titles = [title_of_stage(stage) for stage in ladder.undecided]
@@ -77,7 +73,11 @@ def test_dropout_by_a_function_of_the_port_is_named():
 
 @pytest.mark.usefixtures("device")
 def test_a_random_loss_is_named_its_stages_undecided():
-    titles, doubt = undecided(lambda self, x: x, loss_draws=True)
+    def loss(outputs, labels):
+        return t.functional.cross_entropy(outputs, labels.long()) + 0.1 * torch.rand(())
+
+    losses = {"loss": ops.cross_entropy, "reference_loss": loss}
+    titles, doubt = undecided(lambda self, x: x, losses=losses)
     assert titles[:4] == ["train forward", "loss", "loss alone", "gradients"]
     assert "in the reference code between its layers, or the loss," in doubt
 

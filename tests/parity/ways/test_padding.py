@@ -11,25 +11,19 @@ MASK = np.arange(6) < np.array([6, 4])[:, None]
 IDS = np.where(MASK, np.arange(1, 7), 0)
 
 
-def parts(inputs):
-    lengths = lengths_of(inputs, {})
-    return lengths, *padded_and_alone(inputs, lengths)
-
-
-@pytest.mark.parametrize(
-    "mask", [MASK, ~MASK, MASK.astype(np.int64), np.where(MASK, 0, -1e4).astype(np.float32)]
-)
-def test_a_mask_shows_lengths_whatever_its_sign(mask):
-    lengths = lengths_of({"ids": IDS, "attention_mask": mask}, {})
-    assert [*lengths.of_samples] == [6, 4]
+def test_a_mask_shows_lengths_whatever_its_sign():
+    for mask in (MASK, ~MASK, MASK.astype(np.int64), np.where(MASK, 0, -1e4).astype(np.float32)):
+        lengths = lengths_of({"ids": IDS, "attention_mask": mask}, {})
+        assert [*lengths.of_samples] == [6, 4]
 
 
 def test_a_mask_of_integers_needs_no_full_sample():
     # as of a tokenizer with padding="max_length"
     mask = np.arange(8) < np.array([6, 4])[:, None]
     inputs = {"ids": np.arange(16).reshape(2, 8), "attention_mask": mask.astype(np.int64)}
-    lengths, padded, (first, second) = parts(inputs)
+    lengths = lengths_of(inputs, {})
     assert ([*lengths.of_samples], lengths.longest) == ([6, 4], 8)
+    padded, (first, second) = padded_and_alone(inputs, lengths)
     assert padded is inputs
     assert (first["ids"].shape, second["ids"].shape) == ((1, 6), (1, 4))
 
@@ -48,7 +42,7 @@ def test_lengths_without_such_a_mask_are_not_guessed(inputs):
 
 def test_samples_lose_their_padding_in_all_inputs():
     inputs = {"ids": IDS, "mask": MASK, "x": np.ones((2, 6, 3), np.float32)}
-    _, padded, (first, second) = parts(inputs)
+    padded, (first, second) = padded_and_alone(inputs, lengths_of(inputs, {}))
     assert padded is inputs
     assert first["ids"].shape == (1, 6)
     assert second["ids"].tolist() == [[1, 2, 3, 4]]
@@ -58,11 +52,11 @@ def test_samples_lose_their_padding_in_all_inputs():
 
 def test_full_samples_are_cut_and_hidden():
     inputs = {"ids": IDS + 1, "mask": np.ones((2, 6), bool), "lengths": np.array([6, 6])}
-    _, padded, (_, second) = parts(inputs)
+    padded, alone = padded_and_alone(inputs, lengths_of(inputs, {}))
     assert padded["lengths"].tolist() == [6, 3]
     assert padded["mask"].sum(1).tolist() == [6, 3]
-    assert padded["ids"][1].tolist() == [*(IDS[1, :3] + 1), 0, 0, 0]
-    assert second["ids"].tolist() == padded["ids"][1:, :3].tolist()
+    assert padded["ids"][1, 3:].tolist() == [0, 0, 0]
+    assert alone[1]["ids"].tolist() == padded["ids"][1:, :3].tolist()
 
 
 def test_a_named_axis_ends_where_zeros_begin():
@@ -79,12 +73,12 @@ def test_full_integers_without_a_mask_are_not_cut():
 
 def test_parts_lie_where_their_samples_are():
     whole = np.arange(12.0).reshape(2, 3, 2)
-    first, second = whole[:1], whole[1:]
-    at_once, together = joined(whole, [first, second[:, :2] + 1])
+    alone = whole[:1], whole[1:]
+    at_once, together = joined(whole, [alone[0], alone[1][:, :2] + 1])
     np.testing.assert_array_equal(at_once[1, 2], 0)  # only padding
     np.testing.assert_array_equal(together[1, :2], whole[1, :2] + 1)
     # samples along the second axis
-    at_once, together = joined(np.moveaxis(whole, 0, 1), [first[0, :, None], second[0, :, None]])
+    at_once, together = joined(whole.swapaxes(0, 1), [part.swapaxes(0, 1) for part in alone])
     np.testing.assert_array_equal(at_once, together)
     assert joined(np.float32(3.0), [np.float32(3.0)] * 2) is None
     assert joined(whole, [whole, whole]) is None  # a table, not one row for each sample
@@ -99,5 +93,5 @@ def test_masks_of_several_lengths_are_not_guessed():
         lengths_of(inputs, {})
     named = lengths_of(inputs, {"inputs src": 1})
     assert [*named.of_samples] == [6, 4]
-    assert [*map(list, named.axes.values())] == [[1], [1], [], []]
+    assert [[*axes] for axes in named.axes.values()] == [[1], [1], [], []]
     assert [*lengths_of({"src": IDS, "src_mask": MASK, "mask": MASK}, {}).of_samples] == [6, 4]
