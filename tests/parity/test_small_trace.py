@@ -5,8 +5,6 @@ import json
 import lzma
 import re
 import shlex
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -326,10 +324,9 @@ def test_the_fixture_shows_errors_in_a_line(parity, trace, options, line):  # no
         parity(**{"trace": trace, **options})
 
 
-def test_collecting_tests_imports_no_framework():
+def test_collecting_tests_imports_no_framework(python):
     code = "import sys, resnet_fn.parity.pytest_fixture; print({'mindspore', 'torch'} & {*sys.modules})"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set()"
+    assert python("-c", code).stdout.strip() == "set()"
 
 
 OF_LARGE = """

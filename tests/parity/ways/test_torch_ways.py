@@ -14,16 +14,14 @@ def between(middle):
     return Theirs(t.Linear(8, 8), middle)
 
 
-class Transformer(t.Module):
-    def __init__(self, hides=True):
-        super().__init__()
-        layer = t.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.embed, self.encoder = t.Embedding(20, 8), t.TransformerEncoder(layer, 1)
-        self.head, self.hides = t.Linear(8, 3), hides
-
+def transformer(hides=True):
     def forward(self, ids, mask):
-        x = self.encoder(self.embed(ids), src_key_padding_mask=~mask if self.hides else None)
+        x = self.encoder(self.embed(ids), src_key_padding_mask=~mask if hides else None)
         return self.head((x * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))
+
+    layer = t.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = t.TransformerEncoder(layer, 1)
+    return module(forward, embed=t.Embedding(20, 8), encoder=encoder, head=t.Linear(8, 3))
 
 
 def recurrent():
@@ -39,19 +37,15 @@ def centred():
     return module(lambda self, x: x - x.mean(0))
 
 
-class Counting(t.Module):
-    """Counts its calls in the modes that it is given, in a buffer or in an attribute."""
-
-    def __init__(self, modes, saved):
-        super().__init__()
-        self.modes, self.saved, self.calls = modes, saved, 0
-        self.register_buffer("count", torch.zeros(1))
+def counting(*modes, saved):
+    """Counts its calls in these modes of `training`, in a buffer or in an attribute."""
 
     def forward(self, x):
-        if self.training in self.modes:
+        if self.training in modes:
             self.calls += 1
-            self.count += self.saved
-        return x * (1 + (self.count if self.saved else self.calls))
+        return x * (1 + self.calls)
+
+    return module(forward, calls=t.Buffer(torch.zeros(1)) if saved else 0)
 
 
 WAYS = ("repeated", "alone", "unpadded", "restored", "micro-batches", "half")
@@ -72,7 +66,7 @@ def test_right_nets_of_images_are_accepted(plan, result):
     accepted(TorchNet(net, plan(images)), result, left_out)
 
 
-@pytest.mark.parametrize("build", [Transformer, recurrent])
+@pytest.mark.parametrize("build", [transformer, recurrent])
 def test_right_nets_of_texts_are_accepted(build, plan_of_texts, result):
     accepted(TorchNet(build(), plan_of_texts), result, {})
 
@@ -92,7 +86,7 @@ def test_small_scales_hide_no_mixed_samples(plan, result):
 
 
 def test_an_ignored_mask_shows_without_padding(plan_of_texts, result):
-    net = TorchNet(Transformer(hides=False), plan_of_texts)
+    net = TorchNet(transformer(hides=False), plan_of_texts)
     assert result("alone", net).verdict == "ok"
     unpadded = result("unpadded", net)
     assert unpadded.verdict == "DIFFERS"
@@ -100,17 +94,17 @@ def test_an_ignored_mask_shows_without_padding(plan_of_texts, result):
 
 
 def test_an_evaluation_that_moves_state_is_named(plan, result):
-    net = TorchNet(between(Counting((False,), saved=True)), plan())
+    net = TorchNet(between(counting(False, saved=True)), plan())
     repeated = result("repeated", net)
     assert title_of_stage(repeated.first_stage) == "weights"
-    assert repeated.first_stage.first.name == "part.1.count"
+    assert repeated.first_stage.first.name == "part.1.calls"
     assert repeated.first_layer.name == "part.1"
     assert result("restored", net).verdict == "ok"
 
 
 def test_state_outside_the_state_dict_is_not_restored(plan, result):
     saved, unsaved = (
-        TorchNet(between(Counting((True,), saved)), plan()) for saved in (True, False)
+        TorchNet(between(counting(True, saved=saved)), plan()) for saved in (True, False)
     )
     assert result("restored", saved).verdict == "ok"
     assert result("repeated", unsaved).verdict == "ok"
@@ -170,7 +164,7 @@ def test_outputs_that_are_not_read_are_undecided(plan, result):
 
 
 def test_a_way_leaves_the_module_as_it_was(plan, result):
-    module = between(Counting((True, False), saved=True))
+    module = between(counting(True, False, saved=True))
     before = {name: value.clone() for name, value in module.state_dict().items()}
     for way in WAYS:
         result(way, TorchNet(module, plan()), half="float16")
