@@ -3,7 +3,7 @@ both frameworks.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +13,11 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.replay import compare_step, replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
-from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.recipes import recipe
@@ -37,51 +34,53 @@ ADAMW = dataclasses.replace(
 )
 
 
-def record_live(*given: Any, probes: bool = True, **options: Any) -> Recorded:
+def record_live(*given, probes=True, **options):
     """The reference's trace, and what it answers as long as the module lives."""
     return record(TorchSide(*given, **options), probes=probes)
 
 
-def record_reference(*given: Any, probes: bool = True, **options: Any) -> Trace:
+def record_reference(*given, probes=True, **options):
     """The reference's trace."""
     return record_live(*given, probes=probes, **options).trace
 
 
-def recording_of(
-    module: Any, batches: Sequence[Batch], loss: Any = None, probes: bool = False
-) -> Recorded:
+def recording_of(module, batches, loss=None, probes=False):
     """What several ports are compared with, in place of the module."""
     plan = plan_of(SGD, batches, custom_loss=loss is not None)
     return record_live(module, plan, loss, probes=probes)
 
 
-def draw(*shape: int) -> np.ndarray:
+def draw(*shape):
     """Numbers from NumPy's generator, which has one seed at the start of each test."""
     return np.random.normal(size=shape).astype(np.float32)
 
 
-def labels(count: int, kinds: int = 3) -> np.ndarray:
+def labels(count, kinds=3):
     return np.random.randint(0, kinds, count).astype(np.int32)
 
 
-def vector() -> Batch:
+def vector():
     return draw(6, 8), labels(6)
 
 
-def vectors(updates: int = 2) -> list[Batch]:
+def vectors(updates=2):
     return [vector() for _ in range(updates)]
 
 
-def tokens() -> list[Batch]:
+def tokens():
     return [(draw(4, 5, 8), labels(4))] * 2
 
 
-def images() -> Batch:
+def images():
     return draw(4, 3, 8, 8), labels(4)
 
 
-def ones(*shape: int) -> Parameter:
+def ones(*shape):
     return Parameter(Tensor(np.ones(shape, np.float32)))
+
+
+def averaged(x):
+    return x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1)
 
 
 class Theirs(t.Module):
@@ -89,54 +88,50 @@ class Theirs(t.Module):
     before it.
     """
 
-    def __init__(self, *layers: Any, width: int = 8, classes: int = 3) -> None:
+    def __init__(self, *layers, width=8, classes=3):
         super().__init__()
         self.part = layers[0] if len(layers) == 1 else t.Sequential(*layers)
         self.head = t.Linear(width, classes)
 
-    def forward(self, x: Any) -> Any:
-        x = self.part(x)
-        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
+    def forward(self, x):
+        return self.head(averaged(self.part(x)))
 
 
 class Ours(nn.Cell):
     """The same, under the same names."""
 
-    def __init__(self, *layers: nn.Cell, width: int = 8, classes: int = 3) -> None:
+    def __init__(self, *layers, width=8, classes=3):
         super().__init__()
         self.part = layers[0] if len(layers) == 1 else nn.SequentialCell(*layers)
         self.head = nn.Dense(width, classes)
 
-    def construct(self, x: Tensor) -> Tensor:
-        x = self.part(x)
-        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
+    def construct(self, x):
+        return self.head(averaged(self.part(x)))
 
 
 class Other(nn.Cell):
     """`Ours` under other names."""
 
-    def __init__(self, *layers: nn.Cell) -> None:
+    def __init__(self, *layers):
         super().__init__()
         self.layers, self.last = nn.SequentialCell(*layers), nn.Dense(8, 3)
 
-    def construct(self, x: Tensor) -> Tensor:
-        x = self.layers(x)
-        return self.last(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
+    def construct(self, x):
+        return self.last(averaged(self.layers(x)))
 
 
 class DropPath(t.Module):
     """As in timm: a sample's whole branch is dropped."""
 
-    def __init__(self, share: float = 0.4) -> None:
+    def __init__(self, share=0.4):
         super().__init__()
         self.drop_prob = share
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         if not (self.drop_prob and self.training):
             return x
-        return (
-            x * (torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob) / (1 - self.drop_prob)
-        )
+        kept = torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob
+        return x * kept / (1 - self.drop_prob)
 
 
 class PortedPath(nn.Cell):
@@ -144,38 +139,43 @@ class PortedPath(nn.Cell):
     keeps.
     """
 
-    def __init__(self, share: float, scales: bool = True) -> None:
+    def __init__(self, share, scales=True):
         super().__init__()
         self.keep_prob, self.dropout, self.scales = 1 - share, nn.Dropout(p=share), scales
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         if self.keep_prob == 1.0 or not self.training:
             return x
         kept = x * self.dropout(ops.ones((x.shape[0],) + (1,) * (x.ndim - 1), x.dtype))
         return kept if self.scales else kept * self.keep_prob
 
 
-def module(forward: Callable[..., Any], **parts: Any) -> t.Module:
+def module(forward, **parts):
     """A function as a module, and its parameters and layers."""
     return _with(type("Part", (t.Module,), {"forward": forward})(), parts)
 
 
-def cell(construct: Callable[..., Any], **parts: Any) -> nn.Cell:
+def cell(construct, **parts):
     return _with(type("Ported", (nn.Cell,), {"construct": construct})(), parts)
 
 
-def theirs(forward: Callable[..., Any], *layers: Any, **parts: Any) -> Any:
+def theirs(forward, *layers, **parts):
     """`Theirs` with another function; `parts` are its further parameters and layers, or another
     `head`.
     """
     return _with(type("Net", (Theirs,), {"forward": forward})(*layers), parts)
 
 
-def ours(construct: Callable[..., Any], *layers: nn.Cell, **parts: Any) -> Any:
+def ours(construct, *layers, **parts):
     return _with(type("Net", (Ours,), {"construct": construct})(*layers), parts)
 
 
-def _with(net: Any, parts: dict[str, Any]) -> Any:
+def custom(class_name, **attributes):
+    """A cell whose class has this name, without a function."""
+    return _with(type(class_name, (nn.Cell,), {})(), attributes)
+
+
+def _with(net, parts):
     for name, part in parts.items():
         setattr(net, name, part)
     return net
@@ -213,16 +213,14 @@ FRAMEWORKS = {
 }
 
 
-def write_net(path: str, framework: str, layers: str, body: str, imports: str = "") -> None:
+def write_net(path, framework, layers, body, imports=""):
     """A file with `Net`, for the command; statements are parted by "; "."""
     words, end = FRAMEWORKS[framework], "\n" + 8 * " "
     text = FILE.format(**words, layers=layers.replace("; ", end), body=body.replace("; ", end))
     Path(path).write_text(imports + text)
 
 
-def ladder_of(
-    net: nn.Cell, module: Any, batches: Sequence[Batch] = (), use: Any = SGD, **options: Any
-) -> Ladder:
+def ladder_of(net, module, batches=(), use=SGD, **options):
     """The ladder, by default uncompiled and without initial values, probes and a search for
     causes. A module's recording has its own batches and recipe.
     """
@@ -232,14 +230,12 @@ def ladder_of(
     return compare_step(net, module, batches, use, **options)
 
 
-def stage_of(ladder: Ladder, name: str) -> Stage:
+def stage_of(ladder, name):
     (stage,) = [stage for stage in ladder.stages if title_of_stage(stage) == name]
     return stage
 
 
-def agrees(
-    net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any
-) -> Ladder:
+def agrees(net, module, batches, use=SGD, **options):
     """The ladder of a right port."""
     ladder = ladder_of(net, module, batches, use, **options)
     assert ladder.agrees, table(ladder)
@@ -247,9 +243,7 @@ def agrees(
     return ladder
 
 
-def own_step(
-    change: Callable[..., Any], each: Callable[..., Any] = lambda gradients, plan: gradients
-) -> Callable[..., Any]:
+def own_step(change, each=lambda gradients, plan: gradients):
     """A step as people write it, which changes gradients: of each micro-batch, and their sums
     before the optimizer.
     """
@@ -261,16 +255,12 @@ def own_step(
 
         def step(inputs, labels, rate):
             net.set_train(True)
-            size, value, sums = len(inputs) // plan.micro_batches, 0.0, None
+            size, value, parts = len(inputs) // plan.micro_batches, 0.0, []
             for x, y in zip(inputs.split(size), labels.split(size), strict=True):
-                part, gradients = differentiate(x, y)
-                value += part / plan.micro_batches
-                gradients = each(gradients, plan)
-                sums = (
-                    gradients
-                    if sums is None
-                    else [s + g for s, g in zip(sums, gradients, strict=True)]
-                )
+                loss_of_part, gradients = differentiate(x, y)
+                value += loss_of_part / plan.micro_batches
+                parts.append(each(gradients, plan))
+            sums = [sum(of_parts) for of_parts in zip(*parts, strict=True)]
             gradients = change(net, sums, plan)
             optimizer.update(gradients, rate)
             return SimpleNamespace(loss=value, grad_norm=global_norm(gradients))
@@ -292,7 +282,7 @@ class Pair:
     optimizer: Callable[[nn.Cell], nn.Optimizer] | None = None
     updates: int = 2
 
-    def climb(self, **options: Any) -> tuple[nn.Cell, Ladder]:
+    def climb(self, **options):
         """The port, and its ladder, which must agree."""
         module, net = self.reference(), self.port()
         options |= {"optimizer": self.optimizer(net)} if self.optimizer else {}
@@ -300,7 +290,7 @@ class Pair:
         batches = [self.batch() for _ in range(self.updates)]
         return net, agrees(net, module, batches, self.recipe, **options)
 
-    def climb_compiled(self) -> None:
+    def climb_compiled(self):
         """The same in graph mode, of ports under other names: what the ladder compared."""
         net, ladder = self.climb(quick=False, mode="graph")
         assert (ladder.settings, ladder.names.how) == ([], "execution order and shapes")

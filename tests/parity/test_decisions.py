@@ -1,7 +1,5 @@
 """What counts as a decision of PyTorch's functions, and what noise reaches."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from resnet_fn.parity.record.torch_modes import Noise, in_float64  # noqa: E402
 from resnet_fn.parity.record.torch_module import in_precision  # noqa: E402
 
 
-def net() -> torch.nn.Module:
+def net():
     """BatchNorm's counter is an integer, which each copy copies."""
     return torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
 
@@ -51,7 +49,7 @@ def test_noise_reaches_complex_numbers():
 def test_a_reference_with_vmap_is_recorded():
     """Inside of vmap, numbers cannot be read, so nothing is decided, noisy or a limit there."""
 
-    def forward(net: Any, x: Any) -> Any:
+    def forward(net, x):
         x = torch.vmap(lambda one: torch.where(one > 0, one, -one.clamp(max=9)))(x)
         return torch.vmap(lambda one: net.head.weight @ one)(x)
 

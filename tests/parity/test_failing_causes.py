@@ -2,8 +2,6 @@
 real port.
 """
 
-from typing import Any
-
 import numpy as np
 import pytest
 from mindspore import nn
@@ -14,7 +12,7 @@ from resnet_fn.parity.explain import causes
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.update.optimizer import momentum_sgd
-from small_nets import Ours, Theirs, draw, labels, ladder_of, ours, t, theirs, torch, vector
+from small_nets import Ours, Theirs, draw, labels, ladder_of, ours, t, theirs, torch, vectors
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -22,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("device")
 class Broken:
     """A recording of which nothing can be read."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         raise ZeroDivisionError(name)
 
 
@@ -44,9 +42,11 @@ def test_a_search_that_stops_hides_no_later_one():
 def test_the_search_keeps_layers_left_in_evaluation_mode():
     module = theirs(lambda net, x: net.head(net.part(x) * 0.5), t.BatchNorm1d(8))
     module.part.eval().running_mean.fill_(0.5)  # as of a backbone that was trained before
-    net = ours(
-        lambda net, x: net.head(net.part(x) * (0.25 if net.training else 0.5)), nn.BatchNorm1d(8)
-    )
+
+    def construct(net, x):
+        return net.head(net.part(x) * (0.25 if net.training else 0.5))
+
+    net = ours(construct, nn.BatchNorm1d(8))
     ladder = ladder_of(net, module, [(draw(4, 8), labels(4))], quick=False)
     (cause,) = ladder.first_computed.hints
     assert "multiplied by 0.5^2 for multiplied by 0.5 in the port" in cause
@@ -54,18 +54,9 @@ def test_the_search_keeps_layers_left_in_evaluation_mode():
 
 def test_a_comparison_of_settings_may_fail():
     """A layer of another version of the framework, whose momentum is a word."""
+    x = np.ones((1, 1, 4, 4))
     sides = [
-        Layer(
-            "norm",
-            0,
-            "norm",
-            "BatchNorm2d",
-            {"momentum": momentum},
-            np.ones((1, 1, 4, 4)),
-            None,
-            (),
-            True,
-        )
+        Layer("norm", 0, "norm", "BatchNorm2d", {"momentum": momentum}, x, None, (), True)
         for momentum in (0.9, "small")
     ]
     (note,) = settings_notes(*([side] for side in sides), {"norm": "norm"})
@@ -77,10 +68,8 @@ def test_changed_optimizers_do_not_divide_by_zero():
     """With β2 = 0 in the reference, a way of it has β2 = 1, and 1 − β^t is 0."""
     module, net = Theirs(t.Linear(8, 8), t.Tanh()), Ours(nn.Dense(8, 8), nn.Tanh())
     adam = lambda one: torch.optim.Adam(one.parameters(), 0.01, (0.9, 0.0))  # noqa: E731
-    forgets_the_variance = momentum_sgd(
-        [(parameter, 0.0) for parameter in net.trainable_params()], 0.0
-    )
-    own = {"optimizer": forgets_the_variance, "reference_optimizer": adam}
-    ladder = ladder_of(net, module, [vector()] * 2, **own)
+    forgetful = momentum_sgd([(parameter, 0.0) for parameter in net.trainable_params()], 0.0)
+    optimizers = {"optimizer": forgetful, "reference_optimizer": adam}
+    ladder = ladder_of(net, module, vectors(), **optimizers)
     assert title_of_stage(ladder.first_stage) == "optimizer alone"
     assert not any("Error" in hint for hint in ladder.first_stage.hints)

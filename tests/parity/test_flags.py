@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +11,15 @@ from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.parity import flags, tasks
 from resnet_fn.parity.__main__ import main
-from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
 
-def plan(*arguments: str) -> Plan:
+def plan(arguments=""):
     parser = cli.Parser("parity", "")
     parser.add_argument("--net")
     parser.add_argument("--reference")
     flags.add_task_flags(parser)
-    return tasks.plan_asked_for(flags.asked_in(parser.parse(arguments)))
+    return tasks.plan_asked_for(flags.asked_in(parser.parse(arguments.split())))
 
 
 def test_the_learning_rate_goes_with_the_batch():
@@ -32,22 +32,12 @@ def test_the_learning_rate_goes_with_the_batch():
 
 
 def test_a_steps_settings_come_from_recipe_and_flags():
-    described = plan(
-        "--recipe",
-        "imagenet_resnet50_a3",
-        "--image-size",
-        "8",
-        "--num-classes",
-        "7",
-        "--ema",
-        "0.9",
-    )
+    described = plan("--recipe imagenet_resnet50_a3 --image-size 8 --num-classes 7 --ema 0.9")
     a3 = recipes.recipe("imagenet_resnet50_a3")
     optimizer, loss = described.optimizer, described.loss
     assert (optimizer.name, optimizer.weight_decay) == (a3.optimizer, a3.weight_decay)
     assert (loss.name, loss.smoothing) == (a3.loss, a3.label_smoothing)
-    assert described.clip_norm == a3.clip_norm
-    assert described.average.decay == 0.9
+    assert (described.clip_norm, described.average.decay) == (a3.clip_norm, 0.9)
     images, labels = described.batches[0]
     assert (images.shape, labels.shape) == ((4, 3, 8, 8), (4, 7))  # mixed: probabilities
     assert labels.sum(1) == pytest.approx(1, rel=1e-6)
@@ -56,24 +46,21 @@ def test_a_steps_settings_come_from_recipe_and_flags():
 def test_images_fit_the_recipe_or_a_users_net():
     images, labels = plan().batches[0]
     assert (images.shape, labels.dtype, len(plan().batches)) == ((4, 1, 16, 16), np.int32, 5)
-    images, labels = plan("--net", "mine.py:build", "--reference", "theirs.py:build").batches[0]
+    images, labels = plan("--net mine.py:build --reference theirs.py:build").batches[0]
     assert images.shape == (4, 3, 32, 32)
     assert labels.max() < 10
 
 
-def test_inputs_come_from_a_users_function(tmp_path):
-    (tmp_path / "data.py").write_text(
+def test_inputs_come_from_a_users_function(raises_line):
+    Path("data.py").write_text(
         "import numpy as np\ndef batches():\n    ids = np.arange(6).reshape(2, 3)\n"
         "    return [({'ids': ids, 'mask': ids > 2}, np.ones(2, np.int64))] * 2\ndef wrong():\n    "
         "return 7\n"
     )
-    batches = plan("--inputs", "data.py:batches").batches
+    batches = plan("--inputs data.py:batches").batches
     assert (len(batches), batches[0][0]["mask"].dtype) == (2, bool)
-    with pytest.raises(
-        ValueError,
-        match=r"^--inputs: data.py:wrong returned int, but it must return a list of \(in",
-    ):
-        plan("--inputs", "data.py:wrong")
+    with raises_line("--inputs: data.py:wrong returned int, but it must return a list of (in"):
+        plan("--inputs data.py:wrong")
 
 
 NET = "--reference mine.py:build --net "
@@ -154,10 +141,10 @@ NET = "--reference mine.py:build --net "
         ),
     ],
 )
-def test_mistakes_are_named(arguments, message, tmp_path):
+def test_mistakes_are_named(arguments, message):
     for name in ("mine.py", "mine.txt"):
-        (tmp_path / name).write_text("number = 7\ndef build(): return None\n")
-    (tmp_path / "bad.py").write_text("import a_missing_package\n")
+        Path(name).write_text("number = 7\ndef build(): return None\n")
+    Path("bad.py").write_text("import a_missing_package\n")
     with pytest.raises(ValueError) as error:
         main(arguments.split())
     assert str(error.value).startswith(message)
@@ -165,41 +152,36 @@ def test_mistakes_are_named(arguments, message, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["", "record --out trace "])
-def test_without_pytorch_the_extra_is_named(command, tmp_path, monkeypatch, raises_line):
+def test_without_pytorch_the_extra_is_named(command, monkeypatch, raises_line):
     """As README's first command is typed before PyTorch is there; the file itself has no fault."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    (tmp_path / "theirs.py").write_text(
-        "from torch import nn\ndef build(): return nn.Linear(3, 2)\n"
-    )
-    with raises_line(
-        "--reference: theirs.py", "torch, which is not installed", "pip install '.[torch]'"
-    ):
+    Path("theirs.py").write_text("from torch import nn\ndef build(): return nn.Linear(3, 2)\n")
+    fix = "pip install '.[torch]'"
+    with raises_line("--reference: theirs.py", "torch, which is not installed", fix):
         main(f"{command}--reference theirs.py:build".split())
-    with raises_line("needs torch", "pip install '.[torch]'"):
+    with raises_line("needs torch", fix):
         main(f"{command}--model resnet8 --steps 1".split())
 
 
 def test_command_mistakes_are_one_line(python):
+    done = python("-m", "resnet_fn.parity", "--net", "mine.py:build", code=2)
     words = "--net: needs --reference FILE:FUNCTION, the torch module that it was ported from"
-    assert (
-        python("-m", "resnet_fn.parity", "--net", "mine.py:build", code=2).stderr
-        == f"parity: error: {words}\n"
-    )
+    assert done.stderr == f"parity: error: {words}\n"
 
 
 @pytest.mark.slow
 @pytest.mark.release
-def test_the_ladder_agrees_on_resnet50(torch, tmp_path, python):
+def test_the_ladder_agrees_on_resnet50(torch, python):
     """(With probes, and more updates: of ResNet-8 in docs/migrating.md and test_replay.py.)"""
     flags = shlex.split("--image-size 64 --batch-size 4 --steps 2 --quick --report new/out")
     done = python("-m", "resnet_fn.parity", "--model", "resnet50", *flags, seconds=900)
     assert "verdict: both compute the same" in done.stdout
     assert done.stdout.endswith("report: new/out/parity.html\n")
-    assert "Both compute the same" in (tmp_path / "new/out/parity.html").read_text()
+    assert "Both compute the same" in Path("new/out/parity.html").read_text()
 
 
 @pytest.fixture
-def two_folders(tmp_path):
+def _two_folders(tmp_path):
     """Two projects whose files and modules have the same names, beside a third config in the
     working directory.
     """
@@ -208,15 +190,15 @@ def two_folders(tmp_path):
         for name in ("config", "parts/__init__", "late", "parts/further"):
             (tmp_path / side / f"{name}.py").write_text(f"SCALE = {scale}\n")
     (tmp_path / "config.py").write_text("SCALE = 7.0\n")
-    return tmp_path
 
 
-def test_two_files_of_one_name_are_loaded_apart(two_folders):
+@pytest.mark.usefixtures("_two_folders")
+def test_two_files_of_one_name_are_loaded_apart():
     """When they are loaded or later, and from what they append to sys.path; all is left as
     before.
     """
     for side in ("theirs", "ours"):
-        (two_folders / side / "net.py").write_text(
+        Path(side, "net.py").write_text(
             f"import sys\nsys.path.append('{side}/parts')\nfrom config import SCALE\nimport parts\n"
             "def build():\n    import late, further\n    return SCALE, parts.SCALE, late.SCALE, "
             "further.SCALE\n"
@@ -231,19 +213,19 @@ def test_two_files_of_one_name_are_loaded_apart(two_folders):
     assert load_function("./ours/net.py:build", "--our-loss") is functions["ours"]
 
 
-@pytest.mark.usefixtures("torch", "device")
+@pytest.mark.usefixtures("torch", "device", "_two_folders")
 @pytest.mark.parametrize("right", [False, True])
-def test_a_compiled_port_reads_its_own_files_constants(two_folders, capsys, right):
+def test_a_compiled_port_reads_its_own_files_constants(capsys, right):
     from small_nets import BATCHES, write_net
 
-    (two_folders / "data.py").write_text(BATCHES)
+    Path("data.py").write_text(BATCHES)
     imports = "import config\nfrom parts import SCALE\nSHIFT = 0.5\n"
     body = "return self.head(x) * SCALE * config.SCALE + SHIFT"
     write_net("theirs/net.py", "torch", "self.head = nn.Linear(8, 3)", body, imports)
     write_net("ours/net.py", "mindspore", "self.head = nn.Dense(8, 3)", body, imports)
     if right:
         for name in ("config.py", "parts/__init__.py"):
-            (two_folders / "ours" / name).write_text("SCALE = 2.0\n")
+            Path("ours", name).write_text("SCALE = 2.0\n")
     words = (
         "--reference theirs/net.py:Net --net ours/net.py:Net --inputs data.py:batches "
         "--no-initialisation --quick"
@@ -252,10 +234,7 @@ def test_a_compiled_port_reads_its_own_files_constants(two_folders, capsys, righ
     assert right or "first stage that differs: eval forward" in capsys.readouterr().out
 
 
-def test_the_value_that_a_function_returns_is_checked():
-    assert tasks.returned("--net", "mine.py:build", {}, dict, "a dict") == {}
-    for value, words in ((7, "int"), (dict, "the class dict")):
-        with pytest.raises(
-            ValueError, match=rf"^--net: mine.py:build returned {words}, but it must return a dict$"
-        ):
-            tasks.returned("--net", "mine.py:build", value, dict, "a dict")
+def test_a_function_that_returns_a_class_is_named():
+    message = "^--net: mine.py:build returned the class dict, but it must return a dict$"
+    with pytest.raises(ValueError, match=message):
+        tasks.returned("--net", "mine.py:build", dict, dict, "a dict")

@@ -1,25 +1,23 @@
 """Right ports that differ because of MindSpore's compiler and kernels: the cause is named."""
 
-import dataclasses
 import re
 from types import SimpleNamespace
-from typing import Any
 
 import mindspore
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import nn, ops
 
 from resnet_fn.parity.explain.kernel_causes import compiler_causes
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record import kernel_faults as module_of_faults
 from resnet_fn.parity.record.kernel_faults import FAULTS, kernel_faults
-from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.source import Recorded, StoredSource
 from small_nets import (
     SGD,
     Ours,
     Theirs,
+    cell,
     ladder_of,
     module,
     own_step,
@@ -30,21 +28,18 @@ from small_nets import (
 
 pytestmark = pytest.mark.usefixtures("device")
 
-LIVE = {"mode": "graph", "quick": False}
+
+def selu():
+    return cell(lambda self, x: ops.selu(x))
 
 
-class Selu(nn.Cell):
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.selu(x)
-
-
-def step_with(in_graph: float, in_python: float) -> Any:
+def step_with(in_graph, in_python):
     """A step whose gradients have a factor, which depends on whether it is compiled."""
 
-    def make_step(net: Any, loss: Any, optimizer: Any, **options: Any) -> Any:
+    def make_step(net, loss, optimizer, **options):
         factor = in_graph if options["jit"] else in_python
 
-        def scaled(net: Any, sums: Any, plan: Any) -> Any:
+        def scaled(net, sums, plan):
             return [factor * one for one in sums]
 
         return own_step(scaled)(net, loss, optimizer, **options)
@@ -53,13 +48,9 @@ def step_with(in_graph: float, in_python: float) -> Any:
 
 
 def test_graph_mode_alone_is_the_cause():
-    ladder = ladder_of(
-        Ours(nn.Dense(8, 8)),
-        Theirs(t.Linear(8, 8)),
-        [vector()],
-        make_step=step_with(2, 1),
-        **LIVE,
-    )
+    net, reference = Ours(nn.Dense(8, 8)), Theirs(t.Linear(8, 8))
+    graph = {"mode": "graph", "quick": False}
+    ladder = ladder_of(net, reference, [vector()], make_step=step_with(2, 1), **graph)
     assert title_of_stage(ladder.first_stage) == "gradients"
     (line,) = ladder.first_stage.hints
     assert line.startswith(
@@ -75,7 +66,7 @@ def test_a_kernel_with_a_wrong_gradient_is_named():
     """SELU's gradient is wrong, so the layer before it gets a wrong one."""
     reference = Theirs(t.Linear(8, 8), t.SELU())
     ladder = ladder_of(
-        Ours(nn.Dense(8, 8), Selu()), reference, [vector()], quick=False, mode="pynative"
+        Ours(nn.Dense(8, 8), selu()), reference, [vector()], quick=False, mode="pynative"
     )
     assert title_of_stage(ladder.first_stage) == "gradients"
     assert re.fullmatch(
@@ -88,11 +79,10 @@ def test_a_kernel_is_named_before_the_missing_reference():
     """A recorded reference cannot be searched, but the port's kernels can be looked at."""
     module = Theirs(t.Linear(8, 8), t.SELU())
     plan = plan_of(SGD, [vector()])
-    trace = dataclasses.replace(
-        record_reference(module, plan, probes=False), file="theirs.py, SHA-256 0"
-    )
+    trace = record_reference(module, plan, probes=False)
+    trace.file = "theirs.py, SHA-256 0"
     recorded = Recorded(trace, StoredSource(trace))
-    ladder = replay(recorded, Ours(nn.Dense(8, 8), Selu()), mode="pynative", initialisation=False)
+    ladder = ladder_of(Ours(nn.Dense(8, 8), selu()), recorded, quick=False)
     (line,) = ladder.first_stage.hints
     assert "the gradient of ops.selu" in line
 
@@ -108,7 +98,7 @@ def test_each_known_fault_is_in_its_versions(known, monkeypatch):
 
 
 def test_softmax_is_tried_wherever_it_has_kernels(monkeypatch):
-    def error(function: Any, x: Any, right: Any) -> float:
+    def error(function, x, right):
         if x.ndim == 3:
             raise RuntimeError("The kernel Softmax unregistered.")
         return x.ndim / 8
@@ -127,11 +117,10 @@ def test_only_faults_of_used_operations_are_named():
 
 
 def test_a_slice_without_a_gradient_is_explained():
-    class Sliced(nn.Cell):
-        def construct(self, x: Tensor) -> Tensor:
-            return x.reshape(6, 4, 2, 1)[:, ::2].reshape(6, 4)
+    def sliced(self, x):
+        return x.reshape(6, 4, 2, 1)[:, ::2].reshape(6, 4)
 
-    sliced = module(lambda self, x: x.reshape(6, 4, 2, 1)[:, ::2].flatten(1))
-    reference = Theirs(t.Linear(8, 8), sliced, width=4)
+    net = Ours(nn.Dense(8, 8), cell(sliced), width=4)
+    reference = Theirs(t.Linear(8, 8), module(sliced), width=4)
     with pytest.raises(ValueError, match="gradient of a slice with a step"):
-        ladder_of(Ours(nn.Dense(8, 8), Sliced(), width=4), reference, [vector()])
+        ladder_of(net, reference, [vector()])

@@ -15,11 +15,14 @@ SHAPE = 6, 3, 4, 4
 
 def hints(reference_loss, loss):
     """The first stage, and its causes, for nets that differ in the loss only."""
-    labels = draw(*SHAPE), np.random.random(SHAPE[:1] + SHAPE[2:]) < 0.3
-    module = theirs(lambda net, x: net.head(x).reshape(SHAPE), head=t.Linear(8, 48))
-    net = ours(lambda net, x: net.head(x).reshape(SHAPE), head=nn.Dense(8, 48))
-    batches = [(draw(6, 8), labels)] * 2
-    ladder = ladder_of(net, module, batches, quick=False, reference_loss=reference_loss, loss=loss)
+
+    def forward(net, x):
+        return net.head(x).reshape(SHAPE)
+
+    labels = draw(*SHAPE), np.random.random((6, 4, 4)) < 0.3
+    sides = ours(forward, head=nn.Dense(8, 48)), theirs(forward, head=t.Linear(8, 48))
+    losses = {"reference_loss": reference_loss, "loss": loss}
+    ladder = ladder_of(*sides, [(draw(6, 8), labels)] * 2, quick=False, **losses)
     stage = ladder.first_stage
     return title_of_stage(stage), "\n".join(stage.hints)
 

@@ -15,28 +15,19 @@ IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 
 
 def test_names_that_agree_up_to_leaf_names_decide():
-    ours = {
-        "bn.gamma": (4,),
-        "bn.beta": (4,),
-        "bn.moving_mean": (4,),
-        "bn.moving_variance": (4,),
-        "fc.weight": (2, 4),
+    sources = {
+        "bn.gamma": "bn.weight",
+        "bn.beta": "bn.bias",
+        "bn.moving_mean": "bn.running_mean",
+        "bn.moving_variance": "bn.running_var",
+        "fc.weight": "fc.weight",
     }
-    theirs = {
-        "fc.weight": (2, 4),
-        "bn.weight": (4,),
-        "bn.bias": (4,),
-        "bn.running_mean": (4,),
-        "bn.running_var": (4,),
-    }
-    found = match(Outline(ours), Outline(theirs))
-    assert (found.how, found.problems) == ("names", ())
-    sources = ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var", "fc.weight")
-    assert {name: str(source) for name, source in found.parameters.items()} == dict(
-        zip(ours, sources, strict=True)
-    )
-    found = match(Outline(ours), Outline({**theirs, "fc.weight": (3, 4)}))
-    assert found.problems == ("fc.weight is (2, 4) in the port, (3, 4) in the reference",)
+    ours = {**dict.fromkeys(sources, (4,)), "fc.weight": (2, 4)}
+    theirs = {"fc.weight": (2, 4)} | dict.fromkeys([*sources.values()][:4], (4,))
+    assert match(Outline(ours), Outline(theirs)).how == "names"
+    assert pairs(ours, theirs) == (sources, ())
+    problem = "fc.weight is (2, 4) in the port, (3, 4) in the reference"
+    assert pairs(ours, {**theirs, "fc.weight": (3, 4)})[1] == (problem,)
 
 
 @pytest.fixture
@@ -45,10 +36,11 @@ def matched(paired):
 
 
 def pairs(ours, theirs, tied=(), constants=((), ())):
-    found = match(
-        Outline(ours, constants=constants[0]), Outline(theirs, tied=tied, constants=constants[1])
+    of_port, of_reference = constants
+    names = match(
+        Outline(ours, constants=of_port), Outline(theirs, tied=tied, constants=of_reference)
     )
-    return {name: str(source) for name, source in found.parameters.items()}, found.problems
+    return {name: str(source) for name, source in names.parameters.items()}, names.problems
 
 
 def test_a_weight_is_never_taken_for_transposed():
@@ -61,30 +53,24 @@ def test_a_weight_is_never_taken_for_transposed():
 
 
 def test_a_shared_array_may_have_two_names():
-    one, two = {"embed.embedding_table": (5, 4)}, {"embed.weight": (5, 4), "head.weight": (5, 4)}
+    table = {"embed.embedding_table": (5, 4)}
+    theirs = {"embed.weight": (5, 4), "head.weight": (5, 4)}
     shared = [("embed.weight", "head.weight")]
-    assert pairs(one, two)[1] == (
-        "the reference's head.weight [5, 4] has no counterpart in the port",
-    )
-    assert pairs(one, two, tied=shared) == ({"embed.embedding_table": "embed.weight"}, ())
-    copies = {"embed.embedding_table": (5, 4), "head.weight": (5, 4)}
-    assert pairs(copies, two, tied=shared) == (
-        {"embed.embedding_table": "embed.weight", "head.weight": "head.weight"},
-        (),
-    )
+    problem = "the reference's head.weight [5, 4] has no counterpart in the port"
+    assert pairs(table, theirs)[1] == (problem,)
+    source = {"embed.embedding_table": "embed.weight"}
+    assert pairs(table, theirs, shared) == (source, ())
+    copies = {**table, "head.weight": (5, 4)}
+    assert pairs(copies, theirs, shared) == ({**source, "head.weight": "head.weight"}, ())
 
 
 def test_constants_need_no_counterpart():
     ours, theirs = {"fc.weight": (2, 4), "table": (3,)}, {"fc.weight": (2, 4), "positions": (7,)}
+    weight = {"fc.weight": "fc.weight"}
     assert len(pairs(ours, theirs)[1]) == 2
-    assert pairs(ours, theirs, constants=({"table"}, {"positions"})) == (
-        {"fc.weight": "fc.weight"},
-        (),
-    )
-    assert pairs(ours, ours, constants=({"table"}, {"table"})) == (
-        {"fc.weight": "fc.weight", "table": "table"},
-        (),
-    )
+    assert pairs(ours, theirs, constants=({"table"}, {"positions"})) == (weight, ())
+    both = {**weight, "table": "table"}
+    assert pairs(ours, ours, constants=({"table"}, {"table"})) == (both, ())
 
 
 def test_custom_layers_are_matched_by_their_parameters(matched):
@@ -103,13 +89,16 @@ def test_custom_layers_are_matched_by_their_parameters(matched):
     channels_last = cell(lambda self, x: x.transpose(0, 2, 3, 1))
     net = nn.SequentialCell(channels_last, nn.Dense(3, 6), grn, nn.Dense(6, 4))
     reference = t.Sequential(t.Conv2d(3, 6, 1), norm, t.Conv2d(6, 4, 1))
-    found = matched(net, reference)
-    assert found.problems == ()
-    names = ("1.weight", "1.bias", "2.gamma", "2.beta", "3.weight", "3.bias")
-    sources = [f"{layer}.{leaf}" for layer in range(3) for leaf in ("weight", "bias")]
-    assert {name: source.names[0] for name, source in found.parameters.items()} == dict(
-        zip(names, sources, strict=True)
-    )
+    names = matched(net, reference)
+    assert names.problems == ()
+    assert {name: source.names[0] for name, source in names.parameters.items()} == {
+        "1.weight": "0.weight",
+        "1.bias": "0.bias",
+        "2.gamma": "1.weight",
+        "2.beta": "1.bias",
+        "3.weight": "2.weight",
+        "3.bias": "2.bias",
+    }
     # Where one does not fit, the others are not called missing.
     reference[2] = t.Conv2d(6, 5, 1)
     assert matched(net, reference).problems == (

@@ -13,19 +13,9 @@ from resnet_fn.parity.record.mindspore_optimizer import as_functions
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.rates import without_dropout
 from resnet_fn.parity.record.record import record
-from small_nets import SGD, draw, labels, vector
+from small_nets import SGD, cell, custom, draw, labels, vector
 
 pytestmark = pytest.mark.usefixtures("device")
-
-
-class DropPath(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.drop_prob = 0.2
-
-
-class StochasticDepth(DropPath):
-    """A dropout layer, by its name, without `p`."""
 
 
 class Dropout(nn.Cell):
@@ -39,30 +29,25 @@ class Dropout(nn.Cell):
         return x * (ops.rand_like(x) < self.keep_prob) / self.keep_prob
 
 
-class Net(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.keeps = nn.Dropout(0.9)
-        self.drops = nn.Dropout(p=0.4)
-        self.planes = nn.Dropout2d(0.5)
-        self.signals = nn.Dropout1d(0.25)
-        self.mint = mint.nn.Dropout(0.3)
-        self.none = nn.Dropout(p=0.0)
-        self.attn = nn.MultiheadAttention(4, 2, dropout=0.1)
-        self.lstm = nn.LSTM(4, 4, 2, dropout=0.3)
-        self.path = DropPath()
-        self.kept = DropPath()
-        del self.kept.drop_prob
-        self.kept.keep_prob = 0.75
-        self.depth, self.own = StochasticDepth(), Dropout()
-
-
 def test_every_dropout_becomes_0_and_is_restored():
-    net = Net().set_train(True)
-    x = Tensor(np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32))
-    image = Tensor(np.ones((2, 3, 4, 4), np.float32))
-    with without_dropout(net.cells_and_names()) as found:
-        assert found == [
+    net = custom(
+        "Net",
+        keeps=nn.Dropout(0.9),
+        drops=nn.Dropout(p=0.4),
+        planes=nn.Dropout2d(0.5),
+        signals=nn.Dropout1d(0.25),
+        mint=mint.nn.Dropout(0.3),
+        none=nn.Dropout(p=0.0),
+        attn=nn.MultiheadAttention(4, 2, dropout=0.1),
+        lstm=nn.LSTM(4, 4, 2, dropout=0.3),
+        path=custom("DropPath", drop_prob=0.2),
+        kept=custom("DropPath", keep_prob=0.75),
+        depth=custom("StochasticDepth", drop_prob=0.2),  # by its name, for it has no `p`
+        own=Dropout(),
+    ).set_train(True)
+    x, image = Tensor(draw(2, 3, 4)), Tensor(draw(2, 3, 4, 4))
+    with without_dropout(net.cells_and_names()) as shares:
+        assert shares == [
             ("keeps", "p", 0.1),
             ("drops", "p", 0.4),
             ("planes", "p", 0.5),
@@ -82,56 +67,38 @@ def test_every_dropout_becomes_0_and_is_restored():
         assert (net.planes(image) == image).all()
         assert (net.attn(x, x, x)[0] == net.attn(x, x, x)[0]).all()
         assert (net.lstm(x)[0] == net.lstm(x)[0]).all()
-    assert (net.keeps.keep_prob, net.drops.p, net.lstm.dropout, net.depth.drop_prob) == (
-        0.9,
-        0.4,
-        0.3,
-        0.2,
-    )
+    assert (net.keeps.keep_prob, net.drops.p) == (0.9, 0.4)
+    assert (net.lstm.dropout, net.depth.drop_prob) == (0.3, 0.2)
     assert (net.own.p, net.own.keep_prob) == (0.25, 0.75)
     assert not (net.drops(x) == x).all()
     assert not (net.lstm(x)[0] == net.lstm(x)[0]).all()
 
 
-class Named(nn.Cell):
-    def construct(self, x, **more):
-        return x + more.get("mask", 0)
-
-
 def test_unusable_inputs_and_optimizers_are_rejected():
-    with pytest.raises(
-        ValueError, match="construct takes x, more, but not the input 'mask'; add it to construct"
-    ):
-        with_inputs(Named(), {"x": np.ones(2), "mask": np.ones(2)})
+    named = cell(lambda self, x, **more: x + more.get("mask", 0))
+    message = "construct takes x, more, but not the input 'mask'; add it to construct"
+    with pytest.raises(ValueError, match=message):
+        with_inputs(named, {"x": np.ones(2), "mask": np.ones(2)})
     net, other = (nn.SequentialCell(nn.Dense(3, 3)) for _ in range(2))
     schedule = nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.9, 4), 0.9)
     side = MindSporeSide(net, plan_of(SGD, [(draw(4, 3), labels(4))]), optimizer=schedule)
-    with pytest.raises(
-        ValueError,
-        match="optimizer: Momentum has a learning rate schedule; build it with a constant",
-    ):
+    message = "optimizer: Momentum has a learning rate schedule; build it with a constant"
+    with pytest.raises(ValueError, match=message):
         record(side, probes=False)
-    with pytest.raises(
-        ValueError, match=r"optimizer: Momentum updates .*weight.* which the net does not train"
-    ):
+    message = "optimizer: Momentum updates .*weight.* which the net does not train"
+    with pytest.raises(ValueError, match=message):
         as_functions(nn.Momentum(other.trainable_params(), 0.1, 0.9), net)
 
 
-class Counting(nn.Cell):
+def counting():
     """A net that trains an integer, before its other parameters."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = Parameter(Tensor([3], mindspore.int32))
-        self.head = nn.Dense(8, 3)
-
-    def construct(self, x):
-        return self.head(x)
+    count = Parameter(Tensor([3], mindspore.int32))
+    return cell(lambda self, x: self.head(x), count=count, head=nn.Dense(8, 3))
 
 
 @pytest.mark.parametrize("given", [True, False])
 def test_updates_made_again_keep_trained_integers(given):
-    net = Counting()
+    net = counting()
     optimizer = nn.SGD(net.head.trainable_params(), 0.1) if given else None
     side = MindSporeSide(net, plan_of(SGD, [vector()] * 2), optimizer=optimizer)
     run = record(side, probes=False).trace.run
@@ -143,7 +110,7 @@ def test_updates_made_again_keep_trained_integers(given):
 
 
 def test_no_loss_is_chosen_before_dropout_is_off():
-    side = MindSporeSide(Counting(), plan_of(SGD, [vector()]))
+    side = MindSporeSide(counting(), plan_of(SGD, [vector()]))
     with pytest.raises(AssertionError, match="enter `without_dropout` before"):
         side.loss(None, None)
     with pytest.raises(AssertionError, match="enter `without_dropout` before"):

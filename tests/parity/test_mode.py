@@ -15,7 +15,6 @@ from resnet_fn.parity.record.mindspore_cell import run_in
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.show.table import table
-from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.stages import ArrayId
 from small_nets import SGD, Ours, Theirs, cell, ladder_of, t
 
@@ -28,7 +27,7 @@ BATCHES = [
 
 
 @mindspore.jit
-def positive(x: Tensor) -> Tensor:
+def positive(x):
     """A ReLU that no graph can hold: it reads its values."""
     return x * Tensor((np.asarray(x.asnumpy()) > 0).astype(np.float32))
 
@@ -41,7 +40,7 @@ class Output:
 class Wrapped(Ours):
     """As ports of transformers are: outputs by attribute, of which MindSpore makes no graph."""
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         output = Output(logits=super().construct(x))
         output.logits = output.logits * 1
         return output.logits
@@ -66,31 +65,26 @@ def test_functions_the_port_compiles_run_in_python():
         ladder_of(net, reference(), BATCHES, mode="graph")
     assert not ladder_of(net, reference(), BATCHES).first_stage
     assert "MS_JIT" not in os.environ
-    wrong = table(
-        ladder_of(net, reference(), BATCHES, loss=lambda x, y: 2 * ops.cross_entropy(x, y))
-    )
+    doubled = {"loss": lambda x, y: 2 * ops.cross_entropy(x, y)}
+    wrong = table(ladder_of(net, reference(), BATCHES, **doubled))
     assert "DIFFERS" in wrong
     assert "not compiled" in wrong
 
 
-def test_both_modes_agree_and_traces_store_theirs(tmp_path):
+def test_traces_store_their_mode_and_losses_alone():
     net, plan = Ours(nn.Dense(8, 8), nn.ReLU()), plan_of(SGD, BATCHES, accumulate=2)
-    one = record(MindSporeSide(net, plan, loss=ops.cross_entropy), probes=False).trace
-    last = Tensor(one.run.train_outputs[0]["logits"]), Tensor(BATCHES[0][1][2:], mindspore.int32)
-    assert one.losses_alone[ArrayId(samples=2, factor=1)] == pytest.approx(
-        ops.cross_entropy(*last).item()
-    )
+    graph = record(MindSporeSide(net, plan, loss=ops.cross_entropy), probes=False).trace
+    logits, last = graph.run.train_outputs[0]["logits"], BATCHES[0][1][2:]
+    loss = ops.cross_entropy(Tensor(logits), Tensor(last, mindspore.int32)).item()
+    assert graph.losses_alone[ArrayId(samples=2, factor=1)] == pytest.approx(loss)
+    assert graph.environment["mode"] == "graph"
     with run_in("pynative"):
-        two = record(MindSporeSide(net, plan), probes=False).trace
-    assert [one.environment["mode"], two.environment["mode"]] == ["graph", "pynative"]
-    np.testing.assert_allclose(one.run.losses, two.run.losses, rtol=1e-6)
-    for name, value in one.run.after[-1].items():
-        np.testing.assert_allclose(value, two.run.after[-1][name], atol=1e-6)
-    save_recording(two, tmp_path / "trace")
-    assert load_recording(tmp_path / "trace").environment["mode"] == "pynative"
+        assert (
+            record(MindSporeSide(net, plan), probes=False).trace.environment["mode"] == "pynative"
+        )
 
 
-def broken(x: Tensor) -> Tensor:
+def broken(x):
     raise NotImplementedError("no mask without padding")
 
 

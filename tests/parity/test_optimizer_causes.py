@@ -14,7 +14,6 @@ from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.trace.data import Run, Trace
-from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
@@ -29,7 +28,7 @@ NAMES = NameMap("names", {name: whole_array(name) for name in SHAPES}, {}, ())
 TASK = plan_of(recipe("digits"), make_batches(1, 4, 1, 2, 3), custom_optimizer=True)
 
 
-def hints(ours: Make, theirs: Make) -> list[str]:
+def hints(ours, theirs):
     gradients = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
     settings = torch_settings(
         theirs(NET).param_groups, {id(one): name for name, one in NET.named_parameters()}
@@ -40,18 +39,18 @@ def hints(ours: Make, theirs: Make) -> list[str]:
     return optimizer_causes(optimizer_alone(NET, TASK, ours), trace, NAMES, list(SHAPES))
 
 
-def of(make: Any, **options: Any) -> Make:
+def of(make, **options):
     return lambda net: make(net.parameters(), **options)
 
 
-def biases_apart(net: Any) -> Any:
+def biases_apart(net):
     groups = [[p for p in net.parameters() if (p.ndim > 1) == large] for large in (True, False)]
     return o.AdamW(
         [{"params": groups[0]}, {"params": groups[1], "weight_decay": 0.0}], weight_decay=0.01
     )
 
 
-def two_groups(first: tuple[float, float], second: tuple[float, float]) -> Make:
+def two_groups(first, second):
     """Adam with betas for each of two layers."""
     return lambda net: o.Adam(
         [{"params": net[i].parameters(), "betas": b} for i, b in enumerate((first, second))]
@@ -103,12 +102,12 @@ def test_the_same_optimizer_gets_no_cause(name):
 class NoEps(o.Adam):
     """An Adam of one's own that has betas alone."""
 
-    def __init__(self, parameters: Any) -> None:
+    def __init__(self, parameters):
         super().__init__(parameters)
         for group in self.param_groups:
             del group["eps"]
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure=None):
         for group in self.param_groups:
             for one in group["params"]:
                 one.data -= group["lr"] * one.grad.sign()
@@ -119,18 +118,3 @@ class NoEps(o.Adam):
 )
 def test_unknown_optimizers_get_no_cause(ours, theirs):
     assert hints(of(ours), of(theirs)) == []
-
-
-def test_invented_arrays_are_repeatable_and_of_many_sizes():
-    weights, gradients = made_up({"a": (70, 90), "b": ()})
-    assert all(
-        np.array_equal(one["a"], made_up({"a": (70, 90)})[i]["a"])
-        for i, one in enumerate((weights, gradients))
-    )
-    assert (np.abs(weights["a"]).min() < 1e-2, np.abs(weights["a"]).max() > 50) == (True, True)
-    sizes = np.abs(gradients["a"][gradients["a"] != 0])
-    assert (sizes.min() < 1e-8, sizes.max() > 0.5, sizes.size < gradients["a"].size) == (
-        True,
-        True,
-        True,
-    )

@@ -106,31 +106,16 @@ def compared(device, python, tmp_path_factory):
     """compared(name): the exit code and JSON of a comparison, and the folder of all traces."""
     folder = tmp_path_factory.mktemp("traces")
     (folder / "ours.py").write_text(OURS)
-    python(
-        "-m",
-        "resnet_fn.launch",
-        "--workers",
-        "2",
-        "--",
-        "python",
-        "-c",
-        PROGRAM,
-        cwd=folder,
-        seconds=600,
-    )
+    launch = "-m resnet_fn.launch --workers 2 -- python -c"
+    python(*launch.split(), PROGRAM, cwd=folder, seconds=600)
     with contextlib.chdir(folder):
         for name, flags in ONE.items():
             assert command.main(["record", *flags.split(), "--out", name]) == 0
 
     def compare(name):
-        file = folder / "ladder.json"
-        code = command.main(
-            [
-                "compare",
-                *(f"{folder}/{one}" for one in (name, AGAINST.get(name, "one"))),
-                f"--json={file}",
-            ]
-        )
+        file, other = folder / "ladder.json", AGAINST.get(name, "one")
+        traces = [str(folder / name), str(folder / other)]
+        code = command.main(["compare", *traces, f"--json={file}"])
         return code, json.loads(file.read_text()), folder
 
     return compare
@@ -139,15 +124,11 @@ def compared(device, python, tmp_path_factory):
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_steps_of_two_workers_agree(name, compared, capsys):
     code, ladder, _ = compared(name)
-    stages, out = (
-        {stage["name"]: len(stage["differences"]) for stage in ladder["stages"]},
-        capsys.readouterr().out,
-    )
+    stages = {stage["name"]: len(stage["differences"]) for stage in ladder["stages"]}
+    out = capsys.readouterr().out
     assert code == 0, out
-    assert (stages["sum over the workers"], stages[STATISTICS]) == (
-        2 * 5,
-        0 if name in AGAINST else 2 * 2,
-    )
+    assert stages["sum over the workers"] == 2 * 5
+    assert stages[STATISTICS] == (0 if name in AGAINST else 2 * 2)
     assert ("counts differ between workers" in out) == (name == "means of parts")
 
 
@@ -156,12 +137,11 @@ def test_each_fault_of_several_workers_is_named(fault, compared, capsys):
     code, ladder, _ = compared(fault)
     stage, words = FAULTS[fault]
     assert (code, ladder["first_stage"]) == (1, stage), capsys.readouterr().out
-    assert any(
-        words in hint for one in ladder["stages"] if one["name"] == stage for hint in one["hints"]
-    )
+    (hints,) = (each["hints"] for each in ladder["stages"] if each["name"] == stage)
+    assert any(words in hint for hint in hints)
 
 
-def test_traces_that_do_not_belong_together_are_rejected(compared, tmp_path, says):
+def test_traces_that_do_not_belong_together_are_rejected(compared, tmp_path, raises_line):
     folder = compared("right")[2]
     ours, theirs = load_recording(folder / "right"), load_recording(folder / "one")
     names = match(outline_of(ours, "train"), outline_of(theirs, "train"), None)
@@ -173,13 +153,12 @@ def test_traces_that_do_not_belong_together_are_rejected(compared, tmp_path, say
         compare_recordings(theirs, ours, names)
     shutil.copytree(folder / "right", tmp_path / "mixed")
     shutil.copytree(folder / "summed/rank-1", tmp_path / "mixed/rank-1", dirs_exist_ok=True)
-    with pytest.raises(ValueError) as error:
+    with raises_line("mixed", "another run", "record it again"):
         load_recording(tmp_path / "mixed")
-    says(error, "mixed", "another run", "record it again")
     for accumulate, workers, batchnorm, words in (
         (4, 3, False, "give accumulate 3 in"),
         (1, 2, True, "BatchNorm"),
     ):
-        with pytest.raises(ValueError) as error:
-            check_shares(dataclasses.replace(ours.plan, accumulate=accumulate), workers, batchnorm)
-        says(error, f"accumulate: {accumulate} must be a multiple of {workers}", words)
+        plan = dataclasses.replace(ours.plan, accumulate=accumulate)
+        with raises_line(f"accumulate: {accumulate} must be a multiple of {workers}", words):
+            check_shares(plan, workers, batchnorm)

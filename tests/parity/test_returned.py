@@ -4,7 +4,6 @@ complex numbers.
 
 import dataclasses
 import functools
-import shlex
 from collections import namedtuple
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +17,7 @@ from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import doubt_of
 from resnet_fn.parity.trace.difference import DIFFERS
 from resnet_fn.parity.trace.returned import returned
-from resnet_fn.parity.trace.source import Recorded
-from resnet_fn.parity.trace.stages import EVAL_FORWARD
-from small_nets import draw, labels, ladder_of, recording_of, torch, write_net
-
-t = torch.nn
+from small_nets import cell, ladder_of, module, recording_of, stage_of, torch, vectors, write_net
 
 Pair = namedtuple("Pair", "logits extra")
 
@@ -38,133 +33,111 @@ class Box:
 
     __slots__ = ("extra", "logits")
 
-    def __init__(self, logits: Any, extra: Any) -> None:
+    def __init__(self, logits, extra):
         self.logits, self.extra = logits, extra
 
 
-class Theirs(t.Module):
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind, self.head = kind, t.Linear(8, 3)
-
-    def forward(self, x: Any) -> Any:
-        h, kind = self.head(x), self.kind
-        few = h if self.training else h[h > 0]
-        return {
-            "list": lambda: [h, 2 * h],
-            "object": lambda: SimpleNamespace(logits=h, extra=2 * h),
-            "slots": lambda: Box(h, 2 * h),
-            "nested": lambda: Output(h, [{"a": Pair(h, 2 * h)}]),
-            "item": lambda: Output(h, h.sum().item()),
-            "array": lambda: Output(h, h.detach().numpy()),
-            "text": lambda: Output(h, [f"class {int(one)}" for one in h.argmax(1)]),
-            "ids": lambda: Output(h, h.argmax(1) + 100_000),
-            "bool": lambda: Output(h, h > 0),
-            "complex": lambda: Output(h, torch.complex(h, 2 * h)),
-            "parts": lambda: Output(h, torch.complex(h, 2 * h)),
-            "few": lambda: Output(h, few),
-            "always few": lambda: Output(h, h[h > 0]),
-            "generator": lambda: Output(h, (one for one in h)),
-            "rounded": lambda: Output(h, (1e7 * h).round().long()),
-            "many": lambda: [h, h.argmax(1) + 100_000, h > 0, torch.complex(h, 2 * h), few],
-        }[kind]()
+def many(net, h, x):
+    few = h if net.training else h[h > 0]
+    return [h, h.argmax(1) + 100_000, h > 0, torch.complex(h, 2 * h), few]
 
 
-class Ours(nn.Cell):
-    def __init__(self, kind: str, wrong: bool = False) -> None:
-        super().__init__()
-        self.kind, self.wrong, self.head = kind, wrong, nn.Dense(8, 3)
-        self.times = 2.5 if wrong else 2.0
-        self.imag = ops.Complex()
-
-    def construct(self, x: Any) -> Any:
-        h, wrong = self.head(x), self.wrong
-        two = self.times * h
-        return {
-            "list": lambda: [h, two],
-            "object": lambda: SimpleNamespace(logits=h, extra=two),
-            "slots": lambda: Box(h, two),
-            "nested": lambda: Output(h, [{"a": Pair(h, two)}]),
-            "item": lambda: Output(h, (two - h).sum().item()),
-            "array": lambda: Output(h, (two - h).asnumpy()),
-            "text": lambda: Output(h, [f"class {one}" for one in self.classes(h)]),
-            "ids": lambda: Output(h, h.argmax(1) + 100_000 + int(wrong)),
-            "bool": lambda: Output(h, h > 0.1 * wrong),
-            "complex": lambda: Output(h, self.imag(h, two)),
-            "parts": lambda: Output(h, ops.stack([h, two], -1)),
-            "few": lambda: Output(h, h if self.training else self.few(h)),
-            "always few": lambda: Output(h, self.few(h)),
-            "generator": lambda: Output(h, h),
-            "rounded": lambda: Output(h, ops.round(1e7 * h).astype(mindspore.int64)),
-        }[self.kind]()
-
-    def few(self, h: Any) -> Any:
-        return ops.masked_select(h, h > 0.1 * self.wrong)
-
-    def classes(self, h: Any) -> Any:
-        return (h.argmin(1) if self.wrong else h.argmax(1)).tolist()
+# What either net returns of its last layer's output: in a wrong port, `x` is not `h`.
+BOTH = {
+    "list": lambda net, h, x: [h, 2 * x],
+    "object": lambda net, h, x: SimpleNamespace(logits=h, extra=2 * x),
+    "slots": lambda net, h, x: Box(h, 2 * x),
+    "nested": lambda net, h, x: Output(h, [{"a": Pair(h, 2 * x)}]),
+    "item": lambda net, h, x: Output(h, x.sum().item()),
+    "text": lambda net, h, x: Output(h, [f"class {index}" for index in x.argmax(1).tolist()]),
+    "ids": lambda net, h, x: Output(h, x.argmax(1) + 100_000),
+    "bool": lambda net, h, x: Output(h, x > 0),
+    "always few": lambda net, h, x: Output(h, x.masked_select(x > 0)),
+}
+THEIRS = {
+    "array": lambda net, h, x: Output(h, h.detach().numpy()),
+    "complex": lambda net, h, x: Output(h, torch.complex(h, 2 * h)),
+    "parts": lambda net, h, x: Output(h, torch.complex(h, 2 * h)),
+    "generator": lambda net, h, x: Output(h, (row for row in h)),
+    "rounded": lambda net, h, x: Output(h, (1e7 * h).round().long()),
+    "many": many,
+}
+OURS = {
+    "array": lambda net, h, x: Output(h, x.asnumpy()),
+    "complex": lambda net, h, x: Output(h, ops.Complex()(h, 2 * x)),
+    "parts": lambda net, h, x: Output(h, ops.stack([h, 2 * x], -1)),
+    "generator": lambda net, h, x: Output(h, x),
+    "rounded": lambda net, h, x: Output(h, ops.round(1e7 * x).astype(mindspore.int64)),
+}
 
 
-class Compiled(Ours):
+class Compiled(nn.Cell):
     """Returns a tuple: MindSpore does not train through an object in graph mode."""
 
-    def construct(self, x: Any) -> Any:
+    def __init__(self, kind, sign):
+        super().__init__()
+        self.kind, self.sign, self.head = kind, sign, nn.Dense(8, 3)
+        self.complex = ops.Complex()
+
+    def construct(self, x):
         h = self.head(x)
+        x = self.sign * h
         if self.kind == "always few":
-            return h, self.few(h)
-        ids, positive = h.argmax(1) + 100_000 + int(self.wrong), h > 0.1 * self.wrong
-        few = h if self.training else self.times / 2 * ops.masked_select(h, h > 0)
-        return h, ids, positive, self.imag(h, self.times * h), few
+            return h, ops.masked_select(x, x > 0)
+        few = h if self.training else self.sign * ops.masked_select(h, h > 0)
+        return h, x.argmax(1) + 100_000, x > 0, self.complex(h, 2 * x), few
 
 
-@functools.cache
-def recorded(kind: str) -> Recorded:
-    return recording_of(Theirs(kind), [(draw(6, 8), labels(6)) for _ in range(2)], their_loss)
-
-
-def compared(kind: str, wrong: bool = False, mode: str = "pynative") -> Any:
-    net = Compiled(kind, wrong) if mode == "graph" else Ours(kind, wrong)
-    loss = list_loss if kind == "list" or mode == "graph" else our_loss
-    return ladder_of(net, recorded(kind), mode=mode, loss=loss)
-
-
-def their_loss(outputs: Any, y: Any) -> Any:
-    logits = outputs[0] if isinstance(outputs, list) else outputs.logits
-    return t.functional.cross_entropy(logits, y.long())
-
-
-def our_loss(outputs: Any, y: Any) -> Any:
-    return ops.cross_entropy(outputs.logits, y)
-
-
-def list_loss(outputs: Any, y: Any) -> Any:
+def loss_of_list(outputs, y):
     return ops.cross_entropy(outputs[0], y)
 
 
-UNCOMPILED = ["slots", "item", "array", "text", "always few"]
+def our_loss(outputs, y):
+    return ops.cross_entropy(outputs.logits, y)
 
-BOTH = shlex.split("list object nested ids bool complex parts few")
+
+def their_loss(outputs, y):
+    logits = outputs[0] if isinstance(outputs, list) else outputs.logits
+    return torch.nn.functional.cross_entropy(logits, y.long())
 
 
-@pytest.mark.parametrize("kind", [*UNCOMPILED, *BOTH])
-@pytest.mark.parametrize("wrong", [False, True])
-def test_what_a_net_returns_is_compared(kind, wrong):
-    ladder = compared(kind, wrong)
-    if wrong:
+@functools.cache
+def recorded(kind):
+    def forward(self, x):
+        h = self.head(x)
+        return (BOTH | THEIRS)[kind](self, h, h)
+
+    return recording_of(module(forward, head=torch.nn.Linear(8, 3)), vectors(), their_loss)
+
+
+def compared(kind, sign=1):
+    def construct(self, x):
+        h = self.head(x)
+        return (BOTH | OURS)[kind](self, h, sign * h)
+
+    loss = loss_of_list if kind == "list" else our_loss
+    return ladder_of(cell(construct, head=nn.Dense(8, 3)), recorded(kind), loss=loss)
+
+
+@pytest.mark.parametrize("kind", [*BOTH, "array", "complex", "parts"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_a_net_returns_is_compared(kind, sign):
+    ladder = compared(kind, sign)
+    if sign < 0:
         assert "forward" in ladder.first_stage.id.name, table(ladder)
     else:
         assert ladder.agrees, table(ladder)
 
 
 @pytest.mark.parametrize("kind", ["many", "always few"])
-@pytest.mark.parametrize("wrong", [False, True])
-def test_a_compiled_net_s_outputs_are_compared(kind, wrong):
-    ladder = compared(kind, wrong, "graph")
-    assert (ladder.first_stage is not None) == wrong, table(ladder)
-    assert ladder.agrees != wrong
-    if kind == "many" and wrong:
-        (stage,) = (one for one in ladder.stages if one.id == EVAL_FORWARD)
-        differ = [item.name for item in stage.differences if item.verdict == DIFFERS]
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_compiled_net_s_outputs_are_compared(kind, sign):
+    ladder = ladder_of(Compiled(kind, sign), recorded(kind), mode="graph", loss=loss_of_list)
+    assert bool(ladder.first_stage) == (sign < 0), table(ladder)
+    assert ladder.agrees == (sign > 0)
+    if kind == "many" and sign < 0:
+        differences = stage_of(ladder, "eval forward").differences
+        differ = [item.name for item in differences if item.verdict == DIFFERS]
         assert differ == [f"logits {index}" for index in (1, 2, 3, 4)], table(ladder)
 
 
@@ -183,12 +156,8 @@ def test_integers_that_rounding_changes_decide_nothing():
 @pytest.mark.parametrize(("factor", "code"), [(1, 3), (2, 1)])
 def test_undecided_exits_with_3_a_difference_with_1(factor, code):
     body = "return self.head(x.reshape(len(x), -1)) * {}, {}"
-    write_net(
-        "theirs.py",
-        "torch",
-        "self.head = nn.Linear(48, 10)",
-        body.format(1, "(one for one in x)"),
-    )
+    unread = body.format(1, "(one for one in x)")
+    write_net("theirs.py", "torch", "self.head = nn.Linear(48, 10)", unread)
     write_net("ours.py", "mindspore", "self.head = nn.Dense(48, 10)", body.format(factor, "x"))
     words = "--reference theirs.py:Net --net ours.py:Net --image-size 4 --steps 1 --quick"
     assert main([*words.split(), "--no-initialisation", "--mode=pynative"]) == code

@@ -5,8 +5,6 @@ import json
 import lzma
 import re
 import shlex
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -60,6 +58,7 @@ class Net(nn.Cell):
         return self.head(x.mean((2, 3)))
 """
 TASK = ["--image-size", "8", "--steps", "2"]
+PYNATIVE = ["--mode", "pynative"]
 
 
 @pytest.fixture(scope="module")
@@ -68,31 +67,44 @@ def folder(tmp_path_factory, torch):
     made = tmp_path_factory.mktemp("small")
     (made / "torch_net.py").write_text(REFERENCE)
     (made / "net.py").write_text(PORT)
-    given = ["record", "--reference", f"{made / 'torch_net.py'}:Net", "--small", *TASK]
-    assert main([*given, "--out", str(made / "trace.npz")]) == 0
+    reference, out = f"{made}/torch_net.py:Net", f"{made}/trace.npz"
+    assert main(["record", "--reference", reference, "--small", *TASK, "--out", out]) == 0
     return made
 
 
 @pytest.fixture
-def replay(folder, tmp_path, capsys):
-    """replay(old=new, …): the exit code and the output, of the port with this text replaced."""
+def net(folder):
+    return f"{folder}/net.py:Net"
+
+
+@pytest.fixture
+def trace(folder):
+    return str(folder / "trace.npz")
+
+
+def write_port(*changes):
+    """net.py with these texts replaced."""
+    text = PORT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    Path("net.py").write_text(text)
+
+
+@pytest.fixture
+def replay(trace, capsys):
+    """replay(changes): the exit code and the output, of the port with these texts replaced."""
 
     def run(changes=(), *flags):
-        text = PORT
-        for old, new in changes:
-            assert old in text
-            text = text.replace(old, new)
-        (tmp_path / "net.py").write_text(text)
-        net = f"{tmp_path / 'net.py'}:Net"
-        given = ["replay", str(folder / "trace.npz"), "--net", net, "--mode", "pynative", *flags]
-        code = main(given)
+        write_port(*changes)
+        code = main(["replay", trace, "--net", "net.py:Net", *PYNATIVE, *flags])
         return code, capsys.readouterr().out
 
     return run
 
 
-def test_a_right_port_agrees_in_so_many_numbers(replay, tmp_path):
-    code, out = replay((), "--json", str(tmp_path / "out.json"), "--report", str(tmp_path))
+def test_a_right_port_agrees_in_so_many_numbers(replay):
+    code, out = replay((), "--json", "out.json", "--report", ".")
     assert code == 0
     verdict = re.search(
         r"^verdict: agree in (\d+) sampled numbers and norms of (\d+) arrays", out, re.M
@@ -102,9 +114,9 @@ def test_a_right_port_agrees_in_so_many_numbers(replay, tmp_path):
     assert "compute the same" not in out
     [line] = re.findall("^not decided by a small trace: (.*)", out, re.M)
     assert line.startswith("what moves none of these numbers; initial values; changed inputs;")
-    content = json.loads((tmp_path / "out.json").read_text())
+    content = json.loads(Path("out.json").read_text())
     assert content["small_trace"]["arrays"] == arrays
-    assert "They agree in sampled numbers" in (tmp_path / "parity.html").read_text()
+    assert "They agree in sampled numbers" in Path("parity.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -139,14 +151,14 @@ def test_faults_are_named_by_stage_layer_and_cause(replay, change, stage, line):
 
 
 def test_a_cause_is_searched_in_the_recorded_module(replay, folder):
-    module = f"{folder / 'torch_net.py'}:Net"
-    _, out = replay([("ops.relu(x +", "ops.elu(x +")], "--reference", module)
+    reference = f"{folder}/torch_net.py:Net"
+    _, out = replay([("ops.relu(x +", "ops.elu(x +")], "--reference", reference)
     assert re.search(r"^  torch_net.py:\d+: elu for relu in the port$", out, re.M)
 
 
 def test_other_names_are_paired_without_initial_values(replay):
     """Initial weights that are wrong, and an update that is right."""
-    names = [(f"self.{one}", f"self.other_{one}") for one in ("conv", "block", "head", "norm")]
+    names = [(f"self.{name}", f"self.other_{name}") for name in ("conv", "block", "head", "norm")]
     code, out = replay([("nn.Dense(8, 10)", 'nn.Dense(8, 10, weight_init="ones")'), *names])
     assert code == 0
     assert "paired by execution order and shapes" in out
@@ -154,49 +166,45 @@ def test_other_names_are_paired_without_initial_values(replay):
     assert "initial values" in re.search("^not decided by a small trace: (.*)", out, re.M)[1]
 
 
-def test_weights_and_images_are_drawn_again(folder):
-    trace = load_small(folder / "trace.npz")
-    assert trace.run.start["conv.weight"].shape == (8, 3, 3, 3)
-    [(images, labels), other] = trace.plan.batches
+def test_weights_and_images_are_drawn_again(trace):
+    small = load_small(Path(trace))
+    assert small.run.start["conv.weight"].shape == (8, 3, 3, 3)
+    [(images, labels), other] = small.plan.batches
     assert images.shape == (4, 3, 8, 8)
     assert not np.array_equal(images, other[0])
     assert labels.dtype == np.int32
-    assert (folder / "trace.npz").stat().st_size < 8000
+    assert Path(trace).stat().st_size < 8000
 
 
-def test_a_port_is_its_next_version_s_reference(folder, tmp_path, capsys):
-    net = f"{folder / 'net.py'}:Net"
-    file, mode = str(tmp_path / "port.npz"), ["--mode", "pynative"]
-    assert main(["record", "--net", net, "--small", "--out", file, *TASK, *mode]) == 0
-    assert main(["replay", file, "--net", net, *mode]) == 0
+def test_a_port_is_its_next_version_s_reference(net, capsys):
+    record = ["record", "--net", net, "--small", "--out", "port.npz", *TASK]
+    assert main([*record, *PYNATIVE]) == 0
+    assert main(["replay", "port.npz", "--net", net, *PYNATIVE]) == 0
     assert "verdict: agree in" in capsys.readouterr().out
 
 
-def test_compare_takes_a_small_trace_as_reference(folder, tmp_path, capsys):
-    net, small = f"{folder / 'net.py'}:Net", str(folder / "trace.npz")
-    whole = str(tmp_path / "whole")
-    given = ["--mode", "pynative", "--probes", "none", "--out", whole]
-    assert main(["record", "--net", net, "--like", small, *given]) == 0
-    assert load_recording(Path(whole)).plan.seed == 0
-    assert main(["compare", whole, small]) == 0
+def test_compare_takes_a_small_trace_as_reference(net, trace, capsys):
+    record = ["record", "--net", net, "--like", trace, "--probes", "none", "--out", "whole"]
+    assert main([*record, *PYNATIVE]) == 0
+    assert load_recording(Path("whole")).plan.seed == 0
+    assert main(["compare", "whole", trace]) == 0
     assert "verdict: agree in" in capsys.readouterr().out
     with pytest.raises(ValueError, match="is a small trace, which can only be the second one"):
-        main(["compare", small, whole])
+        main(["compare", trace, "whole"])
 
 
-def test_record_like_needs_the_reference_s_own_functions(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [("replay custom.npz", "--our-loss"), ("record --like custom.npz --out port", "--loss")],
+)
+def test_record_like_needs_the_reference_s_own_functions(net, trace, command, flag):
     def custom(manifest):
         plan = manifest["trace"]["SmallTrace"]["plan"]["Plan"]
         plan["loss"]["LossPlan"]["custom"] = True
 
-    like = str(edited(folder / "trace.npz", tmp_path / "custom.npz", custom))
-    given = ["--net", f"{folder / 'net.py'}:Net", "--mode", "pynative"]
-    for command, flag in (
-        (["replay", like], "--our-loss"),
-        (["record", "--like", like, "--out", str(tmp_path / "port")], "--loss"),
-    ):
-        with pytest.raises(ValueError, match=f"^loss: the reference has its own.* with {flag} "):
-            main([*command, *given])
+    edited(trace, "custom.npz", custom)
+    with pytest.raises(ValueError, match=f"^loss: the reference has its own.* with {flag} "):
+        main([*command.split(), "--net", net, *PYNATIVE])
 
 
 def edited(file, target, edit):
@@ -209,61 +217,49 @@ def edited(file, target, edit):
     with zipfile.ZipFile(target, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    return target
 
 
 def other_hash(manifest):
-    spec = next(one for one in manifest["arrays"] if one[0] == "drawn")
+    spec = next(spec for spec in manifest["arrays"] if spec[0] == "drawn")
     spec[-1] = "00000000"
 
 
-def test_an_interrupted_recording_keeps_the_file(folder, tmp_path, monkeypatch):
+def test_an_interrupted_recording_keeps_the_file(net, trace, tmp_path, monkeypatch):
     file = tmp_path / "port.npz"
-    file.write_bytes(before := (folder / "trace.npz").read_bytes())
+    file.write_bytes(before := Path(trace).read_bytes())
 
-    def interrupt(*given):
+    def interrupt(*_arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(zipfile.ZipFile, "writestr", interrupt)
-    given = ["record", "--net", f"{folder / 'net.py'}:Net", "--small", "--out", str(file), *TASK]
     with pytest.raises(KeyboardInterrupt):
-        main([*given, "--mode", "pynative"])
+        main(["record", "--net", net, "--small", "--out", str(file), *TASK, *PYNATIVE])
     assert file.read_bytes() == before
-    assert [one.name for one in tmp_path.iterdir()] == ["port.npz"]
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_cut_file_is_one_line(trace, raises_line):
+    file = Path("damaged.npz")
+    file.write_bytes(Path(trace).read_bytes()[:-500])
+    with raises_line(f"{file}: ", "is damaged, or is no small trace", "record it again"):
+        load_small(file)
 
 
 @pytest.mark.parametrize(
-    ("damage", "line"),
+    ("edit", "line"),
     [
-        (
-            lambda file, to: to.write_bytes(file.read_bytes()[:-500]),
-            "is damaged, or is no small trace",
-        ),
-        (lambda file, to: to.write_text("no trace"), "is damaged, or is no small trace"),
-        (
-            lambda file, to: edited(file, to, lambda one: one.update(version=0)),
-            "has version 0, but this",
-        ),
-        (
-            lambda file, to: edited(file, to, lambda one: one.update(format="")),
-            "it is no small trace",
-        ),
-        (lambda file, to: edited(file, to, other_hash), "has another hash than was recorded"),
-        (
-            lambda file, to: edited(file, to, lambda one: one["trace"]["SmallTrace"].pop("plan")),
-            "cannot read",
-        ),
+        (lambda manifest: manifest.update(version=0), "has version 0, but this"),
+        (lambda manifest: manifest.update(format=""), "it is no small trace"),
+        (other_hash, "has another hash than was recorded"),
+        (lambda manifest: manifest["trace"]["SmallTrace"].pop("plan"), "cannot read"),
     ],
-    ids=["cut", "text", "version", "format", "hash", "field"],
+    ids=["version", "format", "hash", "field"],
 )
-def test_a_damaged_file_is_one_line(folder, tmp_path, damage, line):
-    file = tmp_path / "damaged.npz"
-    damage(folder / "trace.npz", file)
-    with pytest.raises(ValueError, match=line) as error:
+def test_a_damaged_file_is_one_line(trace, raises_line, edit, line):
+    file = Path("damaged.npz")
+    edited(trace, file, edit)
+    with raises_line(f"{file}: ", line, "record it again"):
         load_small(file)
-    assert str(error.value).startswith(f"{file}: ")
-    assert "record it again" in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -274,20 +270,19 @@ def test_a_damaged_file_is_one_line(folder, tmp_path, damage, line):
         (["--out", "no/such/folder/trace.npz"], "cannot be written"),
     ],
 )
-def test_flags_that_do_not_fit_are_rejected(folder, tmp_path, flags, line):
-    given = ["record", "--net", f"{folder / 'net.py'}:Net", "--small"]
+def test_flags_that_do_not_fit_are_rejected(net, flags, line):
     with pytest.raises(cli.UsageError, match=line):
-        main([*given, "--out", str(tmp_path / "a.npz"), *flags])
+        main(["record", "--net", net, "--small", "--out", "a.npz", *flags])
 
 
-def test_the_parity_fixture_accepts_a_right_port(parity, folder):  # noqa: F811
-    assert parity(str(folder / "trace.npz"), net=f"{folder / 'net.py'}:Net", mode="pynative").agrees
+def test_the_parity_fixture_accepts_a_right_port(parity, trace, net):  # noqa: F811
+    assert parity(trace, net=net, mode="pynative").agrees
 
 
-def test_the_parity_fixture_names_stage_layer_and_cause(parity, folder, tmp_path):  # noqa: F811
-    (tmp_path / "net.py").write_text(PORT.replace("BatchNorm2d(8)", "BatchNorm2d(8, eps=0.01)"))
+def test_the_parity_fixture_names_stage_layer_and_cause(parity, trace):  # noqa: F811
+    write_port(("BatchNorm2d(8)", "BatchNorm2d(8, eps=0.01)"))
     with pytest.raises(pytest.fail.Exception) as failure:
-        parity(str(folder / "trace.npz"), net=f"{tmp_path / 'net.py'}:Net", mode="pynative")
+        parity(trace, net="net.py:Net", mode="pynative")
     lines = str(failure.value).splitlines()
     assert len(lines) <= 12
     assert lines[1].startswith("first stage that differs: eval forward, logits: ")
@@ -298,34 +293,40 @@ def test_the_parity_fixture_names_stage_layer_and_cause(parity, folder, tmp_path
 def test_the_fixture_searches_no_reference_without_pytorch(
     parity,  # noqa: F811
     folder,
-    tmp_path,
+    trace,
     monkeypatch,
 ):
-    (tmp_path / "net.py").write_text(PORT.replace("ops.relu(x +", "ops.elu(x +"))
+    write_port(("ops.relu(x +", "ops.elu(x +"))
     monkeypatch.setattr(importlib.util, "find_spec", {}.get)  # as where it is not installed
-    given = {"reference": f"{folder / 'torch_net.py'}:Net", "mode": "pynative"}
+    reference = f"{folder}/torch_net.py:Net"
     with pytest.raises(pytest.fail.Exception, match="first stage that differs") as failure:
-        parity(str(folder / "trace.npz"), net=f"{tmp_path / 'net.py'}:Net", **given)
+        parity(trace, net="net.py:Net", reference=reference, mode="pynative")
     assert "elu for relu" not in str(failure.value)
 
 
-def test_the_fixture_shows_errors_in_a_line(parity):  # noqa: F811
-    with pytest.raises(pytest.fail.Exception, match=r"^parity: no.npz: there is no manifest.json"):
-        parity("no.npz", model="resnet8")
-    with pytest.raises(pytest.fail.Exception, match=r"^parity: net: give either net or model, no"):
-        parity("no.npz", model="resnet8", net="net.py:Net")
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            {"trace": "no.npz", "model": "resnet8"},
+            "^parity: no.npz: there is no manifest.json",
+        ),
+        (
+            {"model": "resnet8", "net": "net.py:Net"},
+            "^parity: net: give either net or model, no",
+        ),
+        ({"net": "net.py:Net", "mode": "pynativ"}, "'pynativ' is unknown; give graph or pynativ"),
+    ],
+)
+def test_the_fixture_shows_errors_in_a_line(parity, trace, options, line):  # noqa: F811
+    write_port()
+    with pytest.raises(pytest.fail.Exception, match=line):
+        parity(**{"trace": trace, **options})
 
 
-def test_the_fixture_takes_two_modes(parity, folder):  # noqa: F811
-    given = {"net": f"{folder / 'net.py'}:Net", "mode": "pynativ"}
-    with pytest.raises(pytest.fail.Exception, match="'pynativ' is unknown; give graph or pynativ"):
-        parity(str(folder / "trace.npz"), **given)
-
-
-def test_collecting_tests_imports_no_framework():
+def test_collecting_tests_imports_no_framework(python):
     code = "import sys, resnet_fn.parity.pytest_fixture; print({'mindspore', 'torch'} & {*sys.modules})"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set()"
+    assert python("-c", code).stdout.strip() == "set()"
 
 
 OF_LARGE = """
@@ -369,14 +370,13 @@ class Net(nn.Cell):
 """
 
 
-def test_arrays_that_a_file_lacks_are_named(tmp_path, capsys):
-    (tmp_path / "theirs.py").write_text(OF_LARGE)
-    (tmp_path / "ours.py").write_text(PORT_OF_LARGE)
-    file = str(tmp_path / "large.npz")
-    main(["record", "--reference", f"{tmp_path}/theirs.py:Net", "--small", "--out", file, *TASK])
+def test_arrays_that_a_file_lacks_are_named(capsys):
+    Path("theirs.py").write_text(OF_LARGE)
+    Path("ours.py").write_text(PORT_OF_LARGE)
+    main(["record", "--reference", "theirs.py:Net", "--small", "--out", "large.npz", *TASK])
     out = capsys.readouterr().out
     assert "more than 4 KB that are not trained: table\n" in out
-    main(["replay", file, "--net", f"{tmp_path}/ours.py:Net", "--mode", "pynative", "--quick"])
+    main(["replay", "large.npz", "--net", "ours.py:Net", *PYNATIVE, "--quick"])
     [line] = re.findall("^not decided by a small trace: (.*)", capsys.readouterr().out, re.M)
     assert re.search("numbers of 5000 and more in .*scale", line)
 

@@ -1,57 +1,14 @@
-"""What the tests of inputs share: the twelve pictures, and sides that are written out by hand."""
+"""What the tests of inputs share: the twelve pictures, and what two sides read of them."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from resnet_fn.parity.inputs.comparing import InputsVerdict, compare_pictures
+from resnet_fn.parity.inputs.law import Law, compare_laws
 from resnet_fn.parity.inputs.pictures import Picture, make_pictures
-from resnet_fn.parity.inputs.reading import read_or_error, side_of
-
-MEAN = np.array([0.485, 0.456, 0.406], np.float32)
-DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
-RESIZE, SIZE = 73, 64
-
-
-@dataclasses.dataclass(frozen=True)
-class ByHand:
-    """A preparation with Pillow and NumPy alone, as torchvision's of an evaluation."""
-
-    mean: Any = dataclasses.field(default_factory=lambda: MEAN)
-    deviation: Any = dataclasses.field(default_factory=lambda: DEVIATION)
-    filter: Any = Image.Resampling.BILINEAR
-    crop: Callable[[float], int] = round
-    long: Callable[[float], int] = int
-    resize: int = RESIZE
-
-    def __call__(self, path: str) -> np.ndarray:
-        return self.normalised(self.pixels(self.opened(path)))
-
-    def opened(self, path: str) -> Image.Image:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-
-    def pixels(self, image: Image.Image) -> np.ndarray:
-        width, height = image.size
-        short = min(width, height)
-        other = max(1, self.long(self.resize * max(width, height) / short))
-        size = (self.resize, other) if width <= height else (other, self.resize)
-        resized = image.resize(size, self.filter)
-        left, top = (self.crop((one - SIZE) / 2) for one in size)
-        return np.asarray(resized.crop((left, top, left + SIZE, top + SIZE)))
-
-    def normalised(self, pixels: np.ndarray) -> np.ndarray:
-        scaled = np.asarray(pixels, np.float32) / np.float32(255)
-        return np.float32((scaled - self.mean) / self.deviation).transpose(2, 0, 1)
-
-
-@pytest.fixture(scope="session")
-def by_hand() -> ByHand:
-    return ByHand()
+from resnet_fn.parity.inputs.reading import Side, read_or_error, side_of
 
 
 @pytest.fixture(scope="session")
@@ -61,19 +18,26 @@ def twelve(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Picture]:
 
 
 @pytest.fixture(scope="session")
-def compared(twelve: Sequence[Picture]) -> Callable[..., InputsVerdict]:
-    """compared(port, reference, made): the verdict on the twelve pictures, or on `pictures`."""
+def side(twelve: Sequence[Picture]) -> Callable[..., Side]:
+    """side(value): the side that reads the twelve pictures, or others, with this value."""
+    return lambda value, pictures=twelve: side_of(value, "side.py:f", "--net", "", pictures, 0)
 
-    def compare(
-        port: Any,
-        reference: Any,
-        made: bool = True,
-        pictures: Sequence[Picture] = twelve,
-    ) -> InputsVerdict:
-        read = []
-        for value in (port, reference):
-            side = side_of(value, "side.py:read", "--net", "", pictures, 0)
-            read.append({picture: read_or_error(side, picture) for picture in pictures})
-        return compare_pictures(*read, made=made)
+
+@pytest.fixture(scope="session")
+def compared(side: Any, twelve: Sequence[Picture]) -> Callable[..., InputsVerdict]:
+    """compared(port, reference): the verdict on the twelve pictures, or on `pictures`."""
+
+    def compare(port: Any, reference: Any, pictures: Sequence[Picture] = twelve) -> InputsVerdict:
+        sides = side(port, pictures), side(reference, pictures)
+        read = [{picture: read_or_error(way, picture) for picture in pictures} for way in sides]
+        return compare_pictures(*read, made=True)
 
     return compare
+
+
+@pytest.fixture
+def law(side: Any, tmp_path: Any) -> Callable[..., Law]:
+    """law(port, reference, draws): the verdict on random augmentation."""
+    return lambda port, reference, draws: compare_laws(
+        side(port), side(reference), str(tmp_path), draws
+    )

@@ -16,8 +16,8 @@ def labels(numbers, form=np.int64):
     return {name: np.array(form(numbers[name.partition("/")[0]])) for name in NAMES}
 
 
-def one_hot(index, smoothing=0.0):
-    return np.eye(4)[int(index)] * (1 - smoothing) + smoothing / 4
+def one_hot(numbers, smoothing=0.0):
+    return labels(numbers, lambda index: np.eye(4)[index] * (1 - smoothing) + smoothing / 4)
 
 
 def test_equal_labels_agree():
@@ -34,8 +34,10 @@ def test_types_of_labels_are_a_note():
 @pytest.mark.parametrize(
     ("port", "words"),
     [
-        ({name: one + 1 for name, one in BY_LETTERS.items()}, "an offset: each index is 1 more"),
-        ({name: one - 1 for name, one in BY_LETTERS.items()}, "an offset: each index is 1 less"),
+        (
+            {name: index - 1 for name, index in BY_LETTERS.items()},
+            "an offset: each index is 1 less",
+        ),
         (BY_NUMBERS, "class order: 10/0.png is 1 in the port, 0 in the reference (classes sorted"),
         (WITHOUT_CASE, "sorted without regard to case in the port, sorted by letters in the"),
         (dict.fromkeys(BY_LETTERS, 2), "9 of 12 labels: 2 in the port, 0 in the reference"),
@@ -48,32 +50,28 @@ def test_mistakes_of_labels_are_named(port, words):
 
 
 def test_one_hot_labels_are_compared_by_class():
-    result = compare_labels(labels(BY_LETTERS, one_hot), labels(BY_LETTERS))
+    result = compare_labels(one_hot(BY_LETTERS), labels(BY_LETTERS))
     assert result.verdict == DIFFERS
     assert result.words == "one-hot of 4 classes in the port, an index in the reference"
-    other = compare_labels(labels(BY_NUMBERS, one_hot), labels(BY_LETTERS, one_hot))
+    other = compare_labels(one_hot(BY_NUMBERS), one_hot(BY_LETTERS))
     assert other.words.startswith("class order")
 
 
 def test_smoothed_labels_are_named():
-    smoothed = labels(BY_LETTERS, lambda index: one_hot(index, 0.1))
-    result = compare_labels(smoothed, labels(BY_LETTERS, one_hot))
+    result = compare_labels(one_hot(BY_LETTERS, 0.1), one_hot(BY_LETTERS))
     assert "one-hot of 4 classes with label smoothing in the port" in result.words
 
 
 def test_another_amount_of_smoothing_is_told():
-    def smoothed(amount):
-        return labels(BY_LETTERS, lambda index: one_hot(index, amount))
-
-    result = compare_labels(smoothed(0.1), smoothed(0.3))
+    little = one_hot(BY_LETTERS, 0.1)
+    result = compare_labels(little, one_hot(BY_LETTERS, 0.3))
     assert result.verdict == DIFFERS
     assert result.first == "10/0.png"
     assert result.words == (
         "amount of smoothing: entry 0 of 10/0.png is 0.925 in the port, 0.775 in the reference"
     )
-    half = {name: label.astype(np.float16) for name, label in smoothed(0.1).items()}
-    assert compare_labels(half, smoothed(0.1)).verdict == OK
-    assert compare_labels(smoothed(0.1), smoothed(0.1)).verdict == OK
+    half = {name: label.astype(np.float16) for name, label in little.items()}
+    assert compare_labels(half, little).verdict == OK
 
 
 def test_labels_of_several_classes_are_compared_by_value():
@@ -85,9 +83,8 @@ def test_labels_of_several_classes_are_compared_by_value():
 
 def test_missing_labels_are_not_compared():
     without = dict.fromkeys(NAMES)
-    assert (
-        "the reference's samples have labels" in compare_labels(without, labels(BY_LETTERS)).words
-    )
+    result = compare_labels(without, labels(BY_LETTERS))
+    assert "the reference's samples have labels" in result.words
     assert compare_labels(without, without).verdict == ""
 
 

@@ -5,13 +5,6 @@ import pytest
 from PIL import Image
 
 from resnet_fn.parity.inputs.pictures import pictures_in
-from resnet_fn.parity.inputs.reading import side_of
-
-
-@pytest.fixture
-def side(twelve):
-    """side(value): the side that reads the twelve pictures with this value."""
-    return lambda value, pictures=twelve: side_of(value, "side.py:f", "--net", "", pictures, 0)
 
 
 @pytest.fixture
@@ -31,15 +24,11 @@ def dataset(torch):
     return Numbers
 
 
-def together(samples):
-    return np.stack(samples)
-
-
 def test_a_loaders_own_collate_fn_is_noted(side, dataset, torch):
     loader = torch.utils.data.DataLoader
     assert "collate_fn" not in side(loader(dataset(12))).note
-    note = side(loader(dataset(12), collate_fn=together)).note
-    assert note.endswith("; its collate_fn, together, is not compared")
+    note = side(loader(dataset(12), collate_fn=np.stack)).note
+    assert note.endswith("; its collate_fn, stack, is not compared")
 
 
 def test_a_loaders_batch_sampler_gives_the_order(side, dataset, torch, twelve):
@@ -75,13 +64,13 @@ def test_a_module_is_a_transform(side, torch, twelve):
     assert read.read(twelve[0]).image.shape[0] == 3
 
 
-@pytest.mark.parametrize(("count", "most"), [(9, 5), (20, 5), (5, 5), (3, 5), (9, 1)])
+@pytest.mark.parametrize(("count", "most"), [(9, 5), (20, 5), (3, 5), (9, 1)])
 def test_pictures_of_a_folder_are_spread_evenly(tmp_path, count, most):
-    for number in range(count):
-        Image.new("RGB", (8, 8)).save(tmp_path / f"{number:02}.png")
     Image.new("L", (8, 8)).save(tmp_path / "00.png")  # the first of its kind
-    pictures, found = pictures_in(str(tmp_path), most)
-    numbers = [int(picture.name.partition(".")[0]) for picture in pictures]
-    assert (len(numbers), found) == (min(count, most), count)
+    for number in range(1, count):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number:02}.png")
+    pictures, total = pictures_in(str(tmp_path), most)
+    numbers = [int(picture.name[:2]) for picture in pictures]
+    assert (len(numbers), total) == (min(count, most), count)
     assert numbers[-1] == (count - 1 if most > 1 else 0)
     assert max(np.diff(numbers), default=0) <= count / max(most - 1, 1) + 1

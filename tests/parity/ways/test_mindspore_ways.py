@@ -1,9 +1,7 @@
 """One MindSpore cell in two ways: right ones agree, and each fault is named by its own way."""
 
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import mindspore
 import numpy as np
@@ -12,173 +10,136 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.ways.mindspore_net import MindSporeNet
+from small_nets import Ours, cell, images
 
 
-class Dense(nn.Cell):
+def between(middle):
     """Two dense layers with something between."""
-
-    def __init__(self, middle: Any = None, between: int = 8) -> None:
-        super().__init__()
-        self.first, self.middle = nn.Dense(8, 8), middle or nn.ReLU()
-        self.last = nn.Dense(between, 3)
-
-    def construct(self, x: Any) -> Any:
-        return self.last(self.middle(self.first(x)))
+    return Ours(nn.Dense(8, 8), middle)
 
 
-class Residual(nn.Cell):
-    def __init__(self) -> None:
-        super().__init__()
-        options = {"pad_mode": "pad", "padding": 1}
-        self.stem, self.bn1 = nn.Conv2d(3, 8, 3, **options), nn.BatchNorm2d(8)
-        self.conv, self.bn2 = nn.Conv2d(8, 8, 3, **options), nn.BatchNorm2d(8)
-        self.head = nn.Dense(8, 3)
-
-    def construct(self, x: Any) -> Any:
-        x = ops.relu(self.bn1(self.stem(x)))
-        return self.head(ops.relu(x + self.bn2(self.conv(x))).mean((2, 3)))
+def normed():
+    return Ours(nn.Conv2d(3, 8, 3, pad_mode="pad", padding=1), nn.BatchNorm2d(8), nn.ReLU())
 
 
-class Attention(nn.Cell):
-    def __init__(self, hides: bool = True) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(20, 8, embedding_table="normal")
-        self.q, self.k, self.v = nn.Dense(8, 8), nn.Dense(8, 8), nn.Dense(8, 8)
-        self.norm, self.head, self.hides = nn.LayerNorm((8,)), nn.Dense(8, 3), hides
-
-    def construct(self, ids: Any, mask: Any) -> Any:
+def attention(hides=True):
+    def construct(self, ids, mask):
         x = self.norm(self.embed(ids))
-        scores = ops.bmm(self.q(x), self.k(x).swapaxes(1, 2))
+        scores = ops.bmm(self.query(x), x.swapaxes(1, 2))
         if self.hides:
             scores = ops.masked_fill(scores, ops.logical_not(mask).expand_dims(1), -1e4)
-        x = x + ops.bmm(ops.softmax(scores, -1), self.v(x))
+        x = ops.bmm(ops.softmax(scores, -1), x)
         weights = mask.expand_dims(2).astype(x.dtype)
         return self.head((x * weights).sum(1) / weights.sum(1))
 
-
-class Centred(nn.Cell):
-    def construct(self, x: Any) -> Any:
-        return x - x.mean(0)
+    embed = nn.Embedding(20, 8, embedding_table="normal")
+    dense = {"query": nn.Dense(8, 8), "head": nn.Dense(8, 3)}
+    return cell(construct, embed=embed, norm=nn.LayerNorm((8,)), hides=hides, **dense)
 
 
 class Counting(nn.Cell):
     """Counts its calls in training mode in a list, which compiled code does not change."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.calls = [0]
 
-    def construct(self, x: Any) -> Any:
+    def construct(self, x):
         if self.training:
             self.calls[0] += 1
         return x * (1 + self.calls[0])
 
 
-class Moving(nn.Cell):
-    """Moves a parameter in evaluation mode."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = Parameter(Tensor(np.zeros(1, np.float32)), requires_grad=False)
-
-    def construct(self, x: Any) -> Any:
-        if not self.training:
-            ops.assign_add(self.count, Tensor([1.0], mindspore.float32))
-        return x * (1 + self.count)
-
-
-class Unsafe(nn.Cell):
-    """A softmax whose numbers are beyond float16."""
-
-    def construct(self, x: Any) -> Any:
-        e = 1e6 * ops.exp(x)
-        return e / e.sum(-1, keepdims=True)
-
-
-def summed(outputs: Any, labels: Any) -> Any:
-    return ops.cross_entropy(outputs, labels, reduction="sum")
-
-
-@pytest.mark.parametrize(
-    ("build", "data", "left_out"),
-    [
-        (Residual, "images", {"unpadded", "micro-batches"}),
-        (Attention, "texts", set()),
-    ],
-)
-def test_right_nets_are_accepted(build, data, left_out, batches, plan, result):
-    net = MindSporeNet(build(), plan(batches[data]))
+@pytest.mark.parametrize("of_texts", [False, True])
+def test_right_nets_are_accepted(of_texts, plan, plan_of_texts, result):
+    net = (
+        MindSporeNet(attention(), plan_of_texts)
+        if of_texts
+        else MindSporeNet(normed(), plan(images))
+    )
     for way in ("repeated", "alone", "unpadded", "restored", "micro-batches", "half"):
-        one = result(way, net, half="float16")
-        if way in left_out:
-            assert one.skipped.startswith("not ")
+        compared = result(way, net, half="float16")
+        if way in ("unpadded", "micro-batches") and not of_texts:
+            assert compared.skipped.startswith("not ")
         else:
-            assert one.verdict in ("ok", "rounding"), (way, one)
+            assert compared.verdict in ("ok", "rounding"), (way, compared)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("build", "data"), [(Residual, "images"), (Attention, "texts")])
-def test_right_nets_compute_the_same_compiled(build, data, batches, plan, result):
-    assert result("compiled", MindSporeNet(build(), plan(batches[data]))).verdict == "ok"
+def test_right_nets_compute_the_same_compiled(plan, plan_of_texts, result):
+    assert result("compiled", MindSporeNet(normed(), plan(images))).verdict == "ok"
+    assert result("compiled", MindSporeNet(attention(), plan_of_texts)).verdict == "ok"
 
 
 def test_a_layer_that_mixes_samples_is_named(plan, result):
-    one = result("alone", MindSporeNet(Dense(Centred()), plan()))
-    assert (one.verdict, title_of_stage(one.first_stage)) == ("DIFFERS", "eval forward")
-    assert one.first_layer.name == "middle"
+    net = between(cell(lambda self, x: x - x.mean(0)))
+    mixed = result("alone", MindSporeNet(net, plan()))
+    assert (mixed.verdict, title_of_stage(mixed.first_stage)) == ("DIFFERS", "eval forward")
+    assert mixed.first_layer.name == "part.1"
 
 
-def test_an_ignored_mask_shows_without_padding(batches, plan, result):
-    net = MindSporeNet(Attention(hides=False), plan(batches["texts"]))
+def test_an_ignored_mask_shows_without_padding(plan_of_texts, result):
+    net = MindSporeNet(attention(hides=False), plan_of_texts)
     assert result("alone", net).verdict == "ok"
     assert result("unpadded", net).verdict == "DIFFERS"
 
 
 def test_an_evaluation_that_moves_state_is_named(plan, result):
-    one = result("repeated", MindSporeNet(Dense(Moving()), plan()))
-    assert one.first_stage.first.name == "middle.count"
-    assert one.first_layer.name == "middle"
+    def construct(self, x):
+        if not self.training:
+            ops.assign_add(self.count, Tensor([1.0], mindspore.float32))
+        return x * (1 + self.count)
+
+    count = Parameter(Tensor(np.zeros(1, np.float32)), requires_grad=False)
+    repeated = result("repeated", MindSporeNet(between(cell(construct, count=count)), plan()))
+    assert repeated.first_stage.first.name == "part.1.count"
+    assert repeated.first_layer.name == "part.1"
 
 
 def test_state_outside_the_checkpoint_is_not_restored(plan, result):
-    net = MindSporeNet(Dense(Counting()), plan())
+    net = MindSporeNet(between(Counting()), plan())
     assert result("repeated", net).verdict == "ok"
-    one = result("restored", net)
-    assert (one.verdict, one.first_layer.name) == ("DIFFERS", "middle")
+    restored = result("restored", net)
+    assert (restored.verdict, restored.first_layer.name) == ("DIFFERS", "part.1")
 
 
 def test_a_summed_loss_differs_in_micro_batches(plan, result):
-    one = result("micro-batches", MindSporeNet(Dense(), plan(custom_loss=True), summed))
-    assert title_of_stage(one.first_stage) == "loss"
-    assert "1/2" in one.notes[0]
+    def summed(outputs, labels):
+        return ops.cross_entropy(outputs, labels, reduction="sum")
 
-
-class Named(nn.Dense):
-    """Returns something beside its output that is no tensor."""
-
-    def construct(self, x: Any) -> Any:
-        return super().construct(x), (row for row in x)
+    net = MindSporeNet(between(nn.ReLU()), plan(custom_loss=True), summed)
+    parts = result("micro-batches", net)
+    assert title_of_stage(parts.first_stage) == "loss"
+    assert "1/2" in parts.notes[0]
 
 
 def test_outputs_that_are_not_read_are_undecided(plan, result):
-    net = MindSporeNet(Named(8, 3), plan())
+    listed = cell(lambda self, x: (self.head(x), (row for row in x)), head=nn.Dense(8, 3))
+    net = MindSporeNet(listed, plan())
     for way in ("repeated", "alone"):
-        (stage,) = [one for one in result(way, net).stages if one.verdict == "undecided"]
+        stages = result(way, net).stages
+        (stage,) = [stage for stage in stages if stage.verdict == "undecided"]
         assert "logits 1 (generator)" in stage.undecided, way
 
 
 def test_an_overflow_is_not_explained_by_precision(plan, result):
-    net = MindSporeNet(Dense(Unsafe()), plan())
-    one = result("half", net, half="float16")
-    assert (one.words, one.first_layer.name) == ("explained: no", "middle")
+    """A softmax whose numbers are beyond float16."""
+
+    def unsafe(self, x):
+        e = 1e6 * ops.exp(x)
+        return e / e.sum(-1, keepdims=True)
+
+    net = MindSporeNet(between(cell(unsafe)), plan())
+    half = result("half", net, half="float16")
+    assert (half.words, half.first_layer.name) == ("explained: no", "part.1")
     assert result("half", net, half="bfloat16").skipped  # a CPU has no kernels
     assert result("alone", net).verdict == "ok"  # float32 again
 
 
 def test_compiled_code_that_keeps_a_count_differs(plan, result):
-    one = result("compiled", MindSporeNet(Dense(Counting()), plan()))
-    assert one.verdict == "DIFFERS"
-    assert title_of_stage(one.first_stage) == "loss trajectory"
+    compiled = result("compiled", MindSporeNet(between(Counting()), plan()))
+    assert compiled.verdict == "DIFFERS"
+    assert title_of_stage(compiled.first_stage) == "loss trajectory"
 
 
 PADDING = """
@@ -197,16 +158,14 @@ class Net(nn.Cell):
 
 
 @pytest.mark.slow
-def test_compiled_gradients_are_compared_from_call_two():
+def test_compiled_gradients_are_compared_from_call_two(python):
     """In a process of its own: MindSpore's wrong gradient may also never return."""
     Path("padding.py").write_text(PADDING)
-    flags = ["--ways", "compiled", "--image-size", "8", "--num-classes", "3"]
-    command = [sys.executable, "-m", "resnet_fn.parity", "self", "padding.py:Net", *flags]
+    flags = "self padding.py:Net --ways compiled --image-size 8 --num-classes 3"
     try:
-        made = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        made = python("-m", "resnet_fn.parity", *flags.split(), code=1, seconds=600)
     except subprocess.TimeoutExpired:
         pytest.skip("MindSpore's gradient of ops.pad does not return")
-    assert made.returncode == 1, made.stderr
     words = " ".join(made.stdout.split())
     assert "compiled, first stage that differs: gradients, later batches" in words
     assert "from the second call on, the gradient of ops.pad is wrong" in words

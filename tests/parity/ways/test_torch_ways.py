@@ -1,235 +1,171 @@
 """One torch module in two ways: right ones agree, and each fault is named by its own way."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from resnet_fn.parity.show.titles import title_of_stage
+from small_nets import Theirs, images, module, t, torch
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
-from resnet_fn.parity.ways.torch_net import TorchNet  # noqa: E402 (imports torch)
-
-t = torch.nn
+from resnet_fn.parity.ways.torch_net import TorchNet  # isort: skip (imports torch)
 
 
-class Dense(t.Module):
+def between(middle):
     """Two dense layers with something between."""
-
-    def __init__(self, middle: Any = None) -> None:
-        super().__init__()
-        self.first, self.middle, self.last = t.Linear(8, 8), middle or t.ReLU(), t.Linear(8, 3)
-
-    def forward(self, x: Any) -> Any:
-        return self.last(self.middle(self.first(x)))
+    return Theirs(t.Linear(8, 8), middle)
 
 
-class Residual(t.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.bn1 = t.Conv2d(3, 8, 3, padding=1, bias=False), t.BatchNorm2d(8)
-        self.conv, self.bn2 = t.Conv2d(8, 8, 3, padding=1, bias=False), t.BatchNorm2d(8)
-        self.head = t.Linear(8, 3)
-
-    def forward(self, x: Any) -> Any:
-        x = self.bn1(self.stem(x)).relu()
-        return self.head((x + self.bn2(self.conv(x))).relu().mean((2, 3)))
-
-
-class Transformer(t.Module):
-    def __init__(self, hides: bool = True) -> None:
-        super().__init__()
-        layer = t.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.embed, self.encoder = t.Embedding(20, 8), t.TransformerEncoder(layer, 1)
-        self.head, self.hides = t.Linear(8, 3), hides
-
-    def forward(self, ids: Any, mask: Any) -> Any:
-        x = self.encoder(self.embed(ids), src_key_padding_mask=~mask if self.hides else None)
+def transformer(hides=True):
+    def forward(self, ids, mask):
+        x = self.encoder(self.embed(ids), src_key_padding_mask=~mask if hides else None)
         return self.head((x * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))
 
+    layer = t.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = t.TransformerEncoder(layer, 1)
+    return module(forward, embed=t.Embedding(20, 8), encoder=encoder, head=t.Linear(8, 3))
 
-class Recurrent(t.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.lstm = t.Embedding(20, 8), t.LSTM(8, 8, batch_first=True)
-        self.head = t.Linear(8, 3)
 
-    def forward(self, ids: Any, mask: Any) -> Any:
+def recurrent():
+    def forward(self, ids, mask):
         x, _ = self.lstm(self.embed(ids))
         return self.head(x[torch.arange(len(x)), mask.sum(1) - 1])
 
-
-class Centred(t.Module):
-    def forward(self, x: Any) -> Any:
-        return x - x.mean(0)
+    lstm = t.LSTM(8, 8, batch_first=True)
+    return module(forward, embed=t.Embedding(20, 8), lstm=lstm, head=t.Linear(8, 3))
 
 
-class Scaled(t.Module):
-    """Adds a layer that is scaled so far down that no output shows it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Centred()
-
-    def forward(self, x: Any) -> Any:
-        return x + 1e-9 * self.inner(x)
+def centred():
+    return module(lambda self, x: x - x.mean(0))
 
 
-class Counting(t.Module):
-    """Counts its calls in the modes that it is given, in a buffer or in an attribute."""
+def counting(*modes, saved):
+    """Counts its calls in these modes of `training`, in a buffer or in an attribute."""
 
-    def __init__(self, modes: tuple[bool, ...], saved: bool) -> None:
-        super().__init__()
-        self.modes, self.saved, self.calls = modes, saved, 0
-        self.register_buffer("count", torch.zeros(1))
-
-    def forward(self, x: Any) -> Any:
-        if self.training in self.modes:
+    def forward(self, x):
+        if self.training in modes:
             self.calls += 1
-            self.count += self.saved
-        return x * (1 + (self.count if self.saved else self.calls))
+        return x * (1 + self.calls)
 
-
-class Unsafe(t.Module):
-    """A softmax whose numbers are beyond float16, but not beyond bfloat16."""
-
-    def forward(self, x: Any) -> Any:
-        e = 1e6 * x.exp()
-        return e / e.sum(-1, keepdim=True)
-
-
-def summed(outputs: Any, labels: Any) -> Any:
-    return t.functional.cross_entropy(outputs, labels.long(), reduction="sum")
+    return module(forward, calls=t.Buffer(torch.zeros(1)) if saved else 0)
 
 
 WAYS = ("repeated", "alone", "unpadded", "restored", "micro-batches", "half")
 
 
-@pytest.mark.parametrize(
-    ("build", "data", "left_out"),
-    [
-        (
-            Residual,
-            "images",
-            {"unpadded": "not exercised", "micro-batches": "statistics of the batch"},
-        ),
-        (Transformer, "texts", {}),
-        (Recurrent, "texts", {}),
-    ],
-)
-def test_right_nets_are_accepted(build, data, left_out, batches, plan, result):
-    net = TorchNet(build(), plan(batches[data]))
+def accepted(net, result, left_out):
     for way in WAYS:
-        one = result(way, net, half="bfloat16")
+        compared = result(way, net, half="bfloat16")
         if way in left_out:
-            assert left_out[way] in one.skipped
+            assert left_out[way] in compared.skipped
         else:
-            assert one.verdict in ("ok", "rounding"), (way, one)
+            assert compared.verdict in ("ok", "rounding"), (way, compared)
+
+
+def test_right_nets_of_images_are_accepted(plan, result):
+    net = Theirs(t.Conv2d(3, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU())
+    left_out = {"unpadded": "not exercised", "micro-batches": "statistics of the batch"}
+    accepted(TorchNet(net, plan(images)), result, left_out)
+
+
+@pytest.mark.parametrize("build", [transformer, recurrent])
+def test_right_nets_of_texts_are_accepted(build, plan_of_texts, result):
+    accepted(TorchNet(build(), plan_of_texts), result, {})
 
 
 def test_a_layer_that_mixes_samples_is_named(plan, result):
-    one = result("alone", TorchNet(Dense(Centred()), plan()))
-    assert (one.verdict, title_of_stage(one.first_stage)) == ("DIFFERS", "eval forward")
-    assert one.first_layer.name == "middle"
+    mixed = result("alone", TorchNet(between(centred()), plan()))
+    assert (mixed.verdict, title_of_stage(mixed.first_stage)) == ("DIFFERS", "eval forward")
+    assert mixed.first_layer.name == "part.1"
 
 
 def test_small_scales_hide_no_mixed_samples(plan, result):
-    one = result("alone", TorchNet(Dense(Scaled()), plan()))
-    assert title_of_stage(one.first_stage) == "eval layers"
-    assert one.first_layer.name == "middle.inner"
+    """A layer is scaled so far down that no output shows it."""
+    scaled = module(lambda self, x: x + 1e-9 * self.inner(x), inner=centred())
+    mixed = result("alone", TorchNet(between(scaled), plan()))
+    assert title_of_stage(mixed.first_stage) == "eval layers"
+    assert mixed.first_layer.name == "part.1.inner"
 
 
-def test_an_ignored_mask_shows_without_padding(batches, plan, result):
-    net = TorchNet(Transformer(hides=False), plan(batches["texts"]))
+def test_an_ignored_mask_shows_without_padding(plan_of_texts, result):
+    net = TorchNet(transformer(hides=False), plan_of_texts)
     assert result("alone", net).verdict == "ok"
-    one = result("unpadded", net)
-    assert one.verdict == "DIFFERS"
-    assert one.first_layer.name.startswith("encoder")
+    unpadded = result("unpadded", net)
+    assert unpadded.verdict == "DIFFERS"
+    assert unpadded.first_layer.name.startswith("encoder")
 
 
 def test_an_evaluation_that_moves_state_is_named(plan, result):
-    net = TorchNet(Dense(Counting((False,), saved=True)), plan())
-    one = result("repeated", net)
-    assert title_of_stage(one.first_stage) == "weights"
-    assert one.first_stage.first.name == "middle.count"
-    assert one.first_layer.name == "middle"
+    net = TorchNet(between(counting(False, saved=True)), plan())
+    repeated = result("repeated", net)
+    assert title_of_stage(repeated.first_stage) == "weights"
+    assert repeated.first_stage.first.name == "part.1.calls"
+    assert repeated.first_layer.name == "part.1"
     assert result("restored", net).verdict == "ok"
 
 
 def test_state_outside_the_state_dict_is_not_restored(plan, result):
-    assert result("restored", TorchNet(Dense(Counting((True,), True)), plan())).verdict == "ok"
-    net = TorchNet(Dense(Counting((True,), saved=False)), plan())
-    assert result("repeated", net).verdict == "ok"
-    one = result("restored", net)
-    assert (one.verdict, one.first_layer.name) == ("DIFFERS", "middle")
+    saved, unsaved = (
+        TorchNet(between(counting(True, saved=saved)), plan()) for saved in (True, False)
+    )
+    assert result("restored", saved).verdict == "ok"
+    assert result("repeated", unsaved).verdict == "ok"
+    restored = result("restored", unsaved)
+    assert (restored.verdict, restored.first_layer.name) == ("DIFFERS", "part.1")
 
 
 def test_a_summed_loss_differs_in_micro_batches(plan, result):
-    one = result("micro-batches", TorchNet(Dense(), plan(custom_loss=True), summed))
-    assert title_of_stage(one.first_stage) == "loss"
-    assert "1/2" in one.notes[0]
-    assert result("micro-batches", TorchNet(Dense(), plan())).verdict == "ok"
+    def summed(outputs, labels):
+        return t.functional.cross_entropy(outputs, labels.long(), reduction="sum")
+
+    parts = result("micro-batches", TorchNet(between(t.ReLU()), plan(custom_loss=True), summed))
+    assert title_of_stage(parts.first_stage) == "loss"
+    assert "1/2" in parts.notes[0]
 
 
 def test_an_overflow_is_not_explained_by_precision(plan, result):
-    net = TorchNet(Dense(Unsafe()), plan())
-    one = result("half", net, half="float16")
-    assert (one.words, one.first_layer.name) == ("explained: no", "middle")
+    """A softmax whose numbers are beyond float16, but not beyond bfloat16."""
+
+    def unsafe(self, x):
+        e = 1e6 * x.exp()
+        return e / e.sum(-1, keepdim=True)
+
+    net = TorchNet(between(module(unsafe)), plan())
+    half = result("half", net, half="float16")
+    assert (half.words, half.first_layer.name) == ("explained: no", "part.1")
     assert result("half", net, half="bfloat16").words == "explained: yes"
 
 
-class Chosen(t.Linear):
-    """Also returns which numbers are above 1: those within rounding of it flip."""
+@pytest.mark.parametrize(("miscounts", "words"), [(0, "explained: yes"), (1, "explained: no")])
+def test_integers_that_rounding_flips_are_explained(miscounts, words, plan, result):
+    """Returns which numbers are above 1: those within rounding of it flip."""
 
-    def forward(self, x: Any) -> Any:
-        return super().forward(x), (x > 1).long()
+    def forward(self, x):
+        return self.head(x), (x > 1).long() + miscounts * (x.dtype != torch.float32)
 
-
-class Miscounted(Chosen):
-    def forward(self, x: Any) -> Any:
-        outputs, chosen = super().forward(x)
-        return outputs, chosen + (x.dtype != torch.float32)
-
-
-def test_integers_that_rounding_flips_are_explained(plan, result):
     x = np.full((4, 50), 0.5, np.float32)
     x[0, 0] = 1 + 2.0**-12
-    batch = x, np.zeros(4, np.int32)
-    words = [
-        result("half", TorchNet(build(50, 3), plan(batch)), half="bfloat16").words
-        for build in (Chosen, Miscounted)
-    ]
-    assert words == ["explained: yes", "explained: no"]
+    net = TorchNet(module(forward, head=t.Linear(50, 3)), plan(lambda: (x, np.zeros(4, np.int32))))
+    assert result("half", net, half="bfloat16").words == words
 
 
 def test_nets_that_fail_in_half_are_undecided(plan, result):
-    class Masked(t.Module):
-        def forward(self, x: Any) -> Any:
-            return x.masked_fill(x > 2, -1e9)
-
-    one = result("half", TorchNet(Dense(Masked()), plan()), half="float16")
-    assert one.verdict == "undecided"
-    assert "overflow" in one.undecided
-
-
-class Listed(t.Linear):
-    """Returns something beside its output that is no tensor."""
-
-    def forward(self, x: Any) -> Any:
-        return super().forward(x), (row for row in x)
+    masked = module(lambda self, x: x.masked_fill(x > 2, -1e9))
+    half = result("half", TorchNet(between(masked), plan()), half="float16")
+    assert half.verdict == "undecided"
+    assert "overflow" in half.undecided
 
 
 def test_outputs_that_are_not_read_are_undecided(plan, result):
-    net = TorchNet(Listed(8, 3), plan())
+    listed = module(lambda self, x: (self.head(x), (row for row in x)), head=t.Linear(8, 3))
+    net = TorchNet(listed, plan())
     for way in ("repeated", "alone", "restored", "half"):
-        one = result(way, net, half="bfloat16")
-        (stage,) = [stage for stage in one.stages if stage.verdict == "undecided"]
+        stages = result(way, net, half="bfloat16").stages
+        (stage,) = [stage for stage in stages if stage.verdict == "undecided"]
         assert "logits 1 (generator)" in stage.undecided, way
 
 
 def test_a_way_leaves_the_module_as_it_was(plan, result):
-    module = Dense(Counting((True, False), saved=True))
-    before = {name: one.clone() for name, one in module.state_dict().items()}
+    module = between(counting(True, False, saved=True))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
     for way in WAYS:
         result(way, TorchNet(module, plan()), half="float16")
     for name, value in module.state_dict().items():
@@ -239,10 +175,10 @@ def test_a_way_leaves_the_module_as_it_was(plan, result):
 @pytest.mark.slow  # torch's compiler takes a minute on two cores
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_torch_compile_computes_the_same(plan, result):
-    net = TorchNet(Dense(), plan())
+    net = TorchNet(between(t.ReLU()), plan())
     assert "--compile" in result("compiled", net).skipped
-    one = result("compiled", net, compile=True)
-    assert one.verdict == "ok", one.undecided
+    compiled = result("compiled", net, compile=True)
+    assert compiled.verdict == "ok", compiled.undecided
 
 
 class Reordered(t.Conv2d):
@@ -250,38 +186,27 @@ class Reordered(t.Conv2d):
 
     is_compiled = False
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         if not self.is_compiled:
             return super().forward(x)
         turned = t.functional.conv2d(x.flip(1), self.weight.flip(1), None, padding=1)
         return turned.flip(3).flip(3) + self.bias[:, None, None]
 
 
-class Biased(t.Module):
+class Biased(Theirs):
     """Has a bias before a BatchNorm: its gradient is only rounding."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = Reordered(3, 8, 3, padding=1), t.BatchNorm2d(8)
-        self.head = t.Linear(8, 3)
-
-    def compile(self) -> None:
-        self.conv.is_compiled = True
-
-    def forward(self, x: Any) -> Any:
-        return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+    def compile(self):
+        self.part[0].is_compiled = True
 
 
-def test_compiled_gradients_have_the_rounding_of_updates(batches, plan, result):
-    one = result("compiled", TorchNet(Biased(), plan(batches["images"])), compile=True)
-    assert one.verdict in ("ok", "rounding"), one
-
-
-class Noisy(t.Module):
-    def forward(self, x: Any) -> Any:
-        return x * torch.rand(()) if self.training else x
+def test_compiled_gradients_have_the_rounding_of_updates(plan, result):
+    net = Biased(Reordered(3, 8, 3, padding=1), t.BatchNorm2d(8), t.ReLU())
+    compiled = result("compiled", TorchNet(net, plan(images)), compile=True)
+    assert compiled.verdict in ("ok", "rounding"), compiled
 
 
 def test_random_numbers_are_not_compared_compiled(plan, result):
-    one = result("compiled", TorchNet(Dense(Noisy()), plan()), compile=True)
-    assert one.skipped == "not exercised: the net draws random numbers in training"
+    noisy = module(lambda self, x: x * torch.rand(()) if self.training else x)
+    compiled = result("compiled", TorchNet(between(noisy), plan()), compile=True)
+    assert compiled.skipped == "not exercised: the net draws random numbers in training"
