@@ -26,91 +26,101 @@ from small_nets import (
     SGD,
     Ours,
     Theirs,
+    cell,
     draw,
     images,
     labels,
     ladder_of,
+    module,
+    ones,
     ours,
     own_step,
     t,
     theirs,
     torch,
+    vectors,
 )
 
 pytestmark = pytest.mark.usefixtures("device")
 
 RATES = plan_of(SGD, make_batches(3, 8, 3, 12, 3)).rates
-RATES_OF_TWO = plan_of(SGD, make_batches(2, 8, 3, 12, 3)).rates
 
 
-def climb(norm=None, updates=2, use=SGD, **options):
-    """The ladder of a net with one BatchNorm, in the port perhaps another."""
-    net = Ours(nn.Conv2d(3, 8, 3, has_bias=True), norm or nn.BatchNorm2d(8), nn.ReLU())
-    module = Theirs(t.Conv2d(3, 8, 3, padding=1), t.BatchNorm2d(8), t.ReLU())
-    ladder = ladder_of(net, module, [images() for _ in range(updates)], use, **options)
-    return title_of_stage(ladder.first_stage), ladder.first_stage.hints
+def ladder_with(norm, reference=None, updates=2, use=SGD, **options):
+    """The ladder of a net with one norm, in the reference by default BatchNorm."""
+    net = Ours(nn.Conv2d(3, 8, 3, has_bias=True), norm, nn.ReLU())
+    module = Theirs(t.Conv2d(3, 8, 3, padding=1), reference or t.BatchNorm2d(8), t.ReLU())
+    return ladder_of(net, module, [images() for _ in range(updates)], use, **options)
+
+
+def climb(norm=None, **options):
+    """The first stage that differs, and its hints."""
+    stage = ladder_with(norm or nn.BatchNorm2d(8), **options).first_stage
+    return title_of_stage(stage), stage.hints
 
 
 def test_an_inverted_momentum_written_by_hand_is_named():
-    class ByHand(nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.gamma, self.beta = Parameter(ops.ones(8)), Parameter(ops.zeros(8))
-            self.moving_mean = Parameter(ops.zeros(8), requires_grad=False)
-            self.moving_variance = Parameter(ops.ones(8), requires_grad=False)
+    def construct(self, x):
+        norm = ops.BatchNorm(is_training=self.training, epsilon=1e-5, momentum=0.9)
+        return norm(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]
 
-        def construct(self, x):
-            mean, variance = self.moving_mean, self.moving_variance
-            if self.training:
-                mean = x.mean((0, 2, 3))
-                variance = ((x - mean[:, None, None]) ** 2).mean((0, 2, 3))
-                unbiased = variance * (x.size // 8 / (x.size // 8 - 1))
-                ops.assign(self.moving_mean, 0.1 * self.moving_mean + 0.9 * mean)
-                ops.assign(self.moving_variance, 0.1 * self.moving_variance + 0.9 * unbiased)
-            scale = self.gamma / ops.sqrt(variance + 1e-5)
-            return (x - mean[:, None, None]) * scale[:, None, None] + self.beta[:, None, None]
-
+    statistics = {
+        name: Parameter(start, requires_grad=False)
+        for name, start in (("moving_mean", ops.zeros(8)), ("moving_variance", ops.ones(8)))
+    }
+    norm = cell(construct, gamma=ones(8), beta=ones(8), **statistics)
     words = "momentum inverted: keeps 0.10 of the old value, the reference 0.90"
-    hints = [f"part.1.moving_{name}: {words}" for name in ("mean", "variance")]
-    assert climb(ByHand()) == ("BatchNorm statistics after update 1", hints)
+    hints = [f"part.1.{name}: {words}" for name in statistics]
+    expected = "BatchNorm statistics after update 1", hints
+    assert climb(norm) == expected
 
 
 def test_clipping_before_the_micro_batches_mean_is_named():
-    use = dataclasses.replace(SGD, clip_norm=0.5)
-
     def each(gradients, plan):
         return clip_by_global_norm(gradients, global_norm(gradients), plan.clip_norm)
 
-    mean = lambda net, sums, plan: [one / plan.micro_batches for one in sums]  # noqa: E731
-    found = climb(use=use, accumulate=2, make_step=own_step(mean, each))
-    assert found == (
-        "gradient norm",
-        ["each micro-batch is clipped before the mean; clip once, after it"],
-    )
+    def mean(net, sums, plan):
+        return [array / plan.micro_batches for array in sums]
+
+    use = dataclasses.replace(SGD, clip_norm=0.5)
+    words = "each micro-batch is clipped before the mean; clip once, after it"
+    step = own_step(mean, each)
+    assert climb(use=use, accumulate=2, make_step=step) == ("gradient norm", [words])
 
 
 def test_a_learning_rate_one_update_ahead_is_named():
-    rates, words = (
-        [*RATES, 0.0],
-        "the learning rate is off by one update: the port's is one ahead of the reference's",
-    )
+    rates = [*RATES, 0.0]
+    words = "the learning rate is off by one update: the port's is one ahead of the reference's"
     assert climb(updates=3, schedule=lambda update: rates[update + 1]) == ("learning rate", [words])
 
 
-def test_a_rate_ahead_inside_the_step_is_named():
-    def counts_for_itself(net, loss, optimizer, **options):
-        step = make_train_step(net, loss, optimizer, **options)
-        following = itertools.chain(RATES[1:], itertools.repeat(0))
-        return lambda images, labels, _: step(
-            images, labels, Tensor(next(following), mindspore.float32)
-        )
+def with_rates(change):
+    """A step that changes the learning rates."""
 
+    def make_step(net, loss, optimizer, **options):
+        step = make_train_step(net, loss, optimizer, **options)
+        return lambda images, labels, rate: step(images, labels, change(rate))
+
+    return make_step
+
+
+def test_a_rate_ahead_inside_the_step_is_named():
+    following = itertools.chain(RATES[1:], itertools.repeat(0))
+    step = with_rates(lambda rate: Tensor(next(following), mindspore.float32))
     words = (
         f"the first update is {RATES[1] / RATES[0]:.6g} times the reference's: it used the "
-        "second update's learning "
+        f"second update's learning rate, {RATES[1]:.6g}; off by one update"
     )
-    words += f"rate, {RATES[1]:.6g}; off by one update"
-    assert climb(updates=3, make_step=counts_for_itself) == ("change by update 1", [words])
+    assert climb(updates=3, make_step=step) == ("change by update 1", [words])
+
+
+def test_half_an_update_is_not_another_updates_rate():
+    """With two updates, the cosine's second rate is half of the first."""
+    rates = plan_of(SGD, make_batches(2, 8, 3, 12, 3)).rates
+    assert rates[1] == pytest.approx(rates[0] / 2)
+    words = "the first update is 0.5 times the reference's"
+    step = with_rates(lambda rate: rate / 2.0)
+    assert climb(make_step=step) == ("change by update 1", [words])
 
 
 def recorded(names, stage, ours, theirs):
@@ -167,89 +177,64 @@ def test_every_other_way_of_clipping_is_named():
     """The last is above, in a step."""
     rng = np.random.default_rng(0)
     parts = [{"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)} for _ in range(2)]
-    mean = {name: (parts[0][name] + parts[1][name]) / 2 for name in parts[0]}
-
-    def to_norm(values):
-        norm = np.sqrt(sum((value**2).sum() for value in values.values()))
-        return {name: value * 0.5 / norm for name, value in values.items()}
-
-    for words, clipped in {
-        "no clipping in the port": mean,
-        "each tensor is clipped by its own norm": {
-            n: v * 0.5 / np.linalg.norm(v) for n, v in mean.items()
-        },
-        "values are clipped instead of the norm": {n: v.clip(-0.5, 0.5) for n, v in mean.items()},
-    }.items():
-        assert causes.another_clipping(clipped, parts, 0.5) == [words]
-    assert causes.another_clipping({n: 0.9 * v for n, v in to_norm(mean).items()}, parts, 0.5) == []
-
-
-def test_half_an_update_is_not_another_updates_rate():
-    """With two updates, the cosine's second rate is half of the first."""
-
-    def make_step(net, loss, optimizer, **options):
-        step = make_train_step(net, loss, optimizer, **options)
-        return lambda images, labels, rate: step(images, labels, rate / 2.0)
-
-    assert RATES_OF_TWO[1] == pytest.approx(RATES_OF_TWO[0] / 2)
-    words = "the first update is 0.5 times the reference's"
-    assert climb(make_step=make_step) == ("change by update 1", [words])
-
-
-class Scaled(nn.Cell):
-    """The input times a constant that is no parameter."""
-
-    def __init__(self, scale):
-        super().__init__()
-        self.scale = scale
-
-    def construct(self, x):
-        return x * (self.scale if isinstance(self.scale, Tensor | float) else Tensor(self.scale))
-
-
-class ScaledThere(t.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("scale", torch.arange(1.0, 9))
-
-    def forward(self, x):
-        return x * self.scale
+    mean = {name: (first + parts[1][name]) / 2 for name, first in parts[0].items()}
+    norm = np.sqrt(sum((array**2).sum() for array in mean.values()))
+    for words, clip in (
+        (["no clipping in the port"], lambda array: array),
+        (
+            ["each tensor is clipped by its own norm"],
+            lambda array: array * 0.5 / np.linalg.norm(array),
+        ),
+        (["values are clipped instead of the norm"], lambda array: array.clip(-0.5, 0.5)),
+        ([], lambda array: 0.9 * array * 0.5 / norm),
+    ):
+        clipped = {name: clip(array) for name, array in mean.items()}
+        assert causes.another_clipping(clipped, parts, 0.5) == words
 
 
 @pytest.mark.parametrize("make", [Tensor, np.array])
 def test_a_constant_attribute_is_compared_with_the_buffer(make):
     numbers = np.arange(1, 9, dtype=np.float32)
-    batches = [(draw(6, 8), labels(6))] * 2
-    right = ladder_of(Ours(Scaled(make(numbers))), Theirs(ScaledThere()), batches)
-    assert right.agrees
-    assert right.settings == []
+    reference = module(lambda self, x: x * self.scale)
+    reference.register_buffer("scale", torch.arange(1.0, 9))
+
+    def climb_with(numbers, **options):
+        """The numbers are no parameter."""
+        scaled = cell(lambda self, x: x * Tensor(self.scale), scale=make(numbers))
+        return ladder_of(Ours(scaled), Theirs(reference), vectors(), **options)
+
+    right = climb_with(numbers)
+    assert (right.agrees, right.settings) == (True, [])
     numbers[5] = 7
-    wrong = ladder_of(Ours(Scaled(make(numbers))), Theirs(ScaledThere()), batches, quick=False)
-    words = "7 in the port, 6 in the reference at [5]"
-    assert wrong.settings == [f"part.scale: a constant, {words}"]
+    wrong = climb_with(numbers, quick=False)
+    assert wrong.settings == ["part.scale: a constant, 7 in the port, 6 in the reference at [5]"]
     assert "part.scale: 7 for 6 at [5] in the port" in wrong.first_stage.hints
 
 
-class FrozenThere(t.Module):
-    """As in torchvision: a norm of buffers."""
+RNG = np.random.default_rng(0)
+FROZEN = {
+    names: (low + RNG.random(8)).astype(np.float32)
+    for names, low in {
+        ("weight", "gamma"): 0.5,
+        ("bias", "beta"): -0.5,
+        ("running_mean", "moving_mean"): -0.5,
+        ("running_var", "moving_variance"): 0.5,
+    }.items()
+}
 
-    def __init__(self):
-        super().__init__()
-        for name, array in FROZEN.items():
-            self.register_buffer(name, torch.from_numpy(array))
+
+def frozen_buffers():
+    """As in torchvision: a norm of buffers."""
 
     def forward(self, x):
         scale = self.weight * (self.running_var + 1e-5).rsqrt()
         shift = self.bias - self.running_mean * scale
         return x * scale[:, None, None] + shift[:, None, None]
 
-
-FROZEN = {
-    name: (low + np.random.default_rng(place).random(8)).astype(np.float32)
-    for place, (name, low) in enumerate(
-        {"weight": 0.5, "bias": -0.5, "running_mean": -0.5, "running_var": 0.5}.items()
-    )
-}
+    norm = module(forward)
+    for (name, _), array in FROZEN.items():
+        norm.register_buffer(name, torch.from_numpy(array))
+    return norm
 
 
 class NeverTrains(t.BatchNorm2d):
@@ -257,50 +242,39 @@ class NeverTrains(t.BatchNorm2d):
         return super().train(False)
 
 
+class PortedNeverTrains(nn.BatchNorm2d):
+    def construct(self, x):
+        statistics = self.moving_mean, self.moving_variance
+        return ops.batch_norm(x, *statistics, self.gamma, self.beta, False, eps=1e-5)
+
+
 def frozen_norm(norm):
     """A norm with the frozen numbers, which are not trained."""
-    names = ("weight", "bias", "running_mean", "running_var")
-    ported = ("gamma", "beta", "moving_mean", "moving_variance")
-    for name, own in zip(names, ported, strict=True):
+    for (name, ported), array in FROZEN.items():
         if isinstance(norm, t.Module):
-            getattr(norm, name).data.copy_(torch.from_numpy(FROZEN[name]))
+            getattr(norm, name).data.copy_(torch.from_numpy(array))
             getattr(norm, name).requires_grad_(False)
         else:
-            getattr(norm, own).set_data(Tensor(FROZEN[name]))
-            getattr(norm, own).requires_grad = False
+            getattr(norm, ported).set_data(Tensor(array))
+            getattr(norm, ported).requires_grad = False
     return norm
-
-
-class NeverTrainsHere(nn.BatchNorm2d):
-    def construct(self, x):
-        statistics = self.gamma, self.beta, self.moving_mean, self.moving_variance
-        return ops.batch_norm(x, *statistics[2:], *statistics[:2], False, eps=1e-5)
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda: nn.BatchNorm2d(8, 1e-5, momentum=0.99, use_batch_statistics=False),
-        lambda: NeverTrainsHere(8, 1e-5),
+        lambda: PortedNeverTrains(8, 1e-5),
     ],
 )
-@pytest.mark.parametrize("reference", [FrozenThere, lambda: frozen_norm(NeverTrains(8))])
+@pytest.mark.parametrize("reference", [frozen_buffers, lambda: frozen_norm(NeverTrains(8))])
 def test_a_frozen_norm_has_no_setting_that_differs(make, reference):
-    sides = (
-        Ours(nn.Conv2d(3, 8, 3, has_bias=True), frozen_norm(make()), nn.ReLU()),
-        Theirs(t.Conv2d(3, 8, 3, padding=1), reference(), t.ReLU()),
-    )
-    ladder = ladder_of(*sides, [images() for _ in range(2)])
-    assert ladder.agrees
-    assert ladder.settings == []
+    ladder = ladder_with(frozen_norm(make()), reference())
+    assert (ladder.agrees, ladder.settings) == (True, [])
 
 
 def test_a_norm_that_trains_is_no_frozen_norm():
-    sides = (
-        Ours(nn.Conv2d(3, 8, 3, has_bias=True), frozen_norm(nn.BatchNorm2d(8, 1e-5)), nn.ReLU()),
-        Theirs(t.Conv2d(3, 8, 3, padding=1), frozen_norm(NeverTrains(8)), t.ReLU()),
-    )
-    ladder = ladder_of(*sides, [images() for _ in range(2)])
+    ladder = ladder_with(frozen_norm(nn.BatchNorm2d(8, 1e-5)), frozen_norm(NeverTrains(8)))
     assert not ladder.agrees
     words = "batch_statistics in training in the port, never in the reference"
     assert ladder.settings == [f"part.1: {words}"]
@@ -315,33 +289,36 @@ def test_a_compiled_reference_is_unwrapped(how):
         module.part = torch.compile(module.part, backend="eager")
     else:
         module.compile(backend="eager")
-    batches = [(draw(6, 8), labels(6))] * 2
-    ladder = ladder_of(Ours(nn.Dense(8, 8), nn.ReLU()), module, batches)
+    ladder = ladder_of(Ours(nn.Dense(8, 8), nn.ReLU()), module, vectors())
     assert ladder.agrees
     assert ladder.names.layers["part.0"] == "part.0"
-    if how == "inside":
-        assert "_orig_mod" in dict(module.part.named_parameters()).popitem()[0] or hasattr(
-            module.part, "_orig_mod"
-        )
+    assert how != "inside" or hasattr(module.part, "_orig_mod")
 
 
-@pytest.mark.parametrize(("mode", "where"), [("reflect", "inside"), ("replicate", "before")])
-def test_another_kind_of_padding_is_the_cause(mode, where):
-    def forward(net, x):
-        if where == "before":
-            x = torch.nn.functional.pad(x, (4, 4), mode=mode)
-        return net.head(net.part(x).mean(2))
-
-    how = {"padding": "same", "padding_mode": mode} if where == "inside" else {}
-    module = theirs(forward, t.Conv1d(3, 8, 5, dilation=2, **how))
+@pytest.mark.parametrize(
+    ("how", "around", "words"),
+    [
+        (
+            {"padding": "same", "padding_mode": "reflect"},
+            lambda x: x,
+            "padding_mode zeros in the port, reflect in the reference",
+        ),
+        (
+            {},
+            lambda x: torch.nn.functional.pad(x, (4, 4), mode="replicate"),
+            "padding by zeros in the port, by replicate in the reference",
+        ),
+    ],
+    ids=["inside", "before"],
+)
+def test_another_kind_of_padding_is_the_cause(how, around, words):
+    module = theirs(
+        lambda net, x: net.head(net.part(around(x)).mean(2)), t.Conv1d(3, 8, 5, dilation=2, **how)
+    )
     net = ours(
         lambda net, x: net.head(net.part(x).mean(2)),
         nn.Conv1d(3, 8, 5, dilation=2, pad_mode="same", has_bias=True),
     )
     ladder = ladder_of(net, module, [(draw(4, 3, 12), labels(4)) for _ in range(2)])
-    words = {
-        "inside": f"padding_mode zeros in the port, {mode} in the reference",
-        "before": f"padding by zeros in the port, by {mode} in the reference",
-    }
-    assert ladder.settings == [f"part: {words[where]}"]
-    assert words[where] in ladder.first_layer.hints
+    assert ladder.settings == [f"part: {words}"]
+    assert words in ladder.first_layer.hints

@@ -20,10 +20,9 @@ from resnet_fn.parity.record.updates import Watch, record_updates
 from resnet_fn.parity.replay import names_of
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.folder import load_recording, save_recording
-from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.parity.trace.source import Recorded
 from resnet_fn.update.step import make_train_step
-from small_nets import ADAMW, Ours, Theirs, draw, record_reference, t, torch
+from small_nets import ADAMW, Ours, Theirs, draw, record_live, record_reference, t
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -36,9 +35,9 @@ OF_ODD_NETS = {"ties", "kernels", "tied", "constants", "random_train", "random_e
 OF_ODD_NETS |= {"unread", "attributes", "buffers", "unmasked"}
 
 
-def reference() -> Any:
+def reference():
     class Limited(Theirs):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return super().forward(x).clamp(max=1e3)
 
     return Limited(t.BatchNorm1d(8), t.Dropout(0.5))
@@ -49,19 +48,22 @@ def port() -> Ours:
 
 
 def values_of(net: nn.Cell) -> dict[str, np.ndarray]:
-    return {name: one.numpy().copy() for name, one in net.parameters_and_names()}
+    return {name: parameter.numpy().copy() for name, parameter in net.parameters_and_names()}
+
+
+def assert_same(arrays: dict[str, np.ndarray], expected: dict[str, np.ndarray]):
+    assert arrays.keys() == expected.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, expected[name], name)
 
 
 @pytest.fixture(scope="module")
 def recorded() -> tuple[Recorded, Recorded, Any, nn.Cell]:
     """The reference's and the port's recording, their names, and the port."""
-    from resnet_fn.parity.record.torch_side import TorchSide
-
     module, net, plan = reference(), port(), plan_of(RECIPE, BATCHES)
-    before = {name: one.clone() for name, one in module.state_dict().items()}
-    theirs = record(TorchSide(module, plan, build=reference))
-    for name, one in module.state_dict().items():
-        assert torch.equal(one, before[name]), name
+    before = {name: array.clone() for name, array in module.state_dict().items()}
+    theirs = record_live(module, plan, build=reference)
+    assert_same(module.state_dict(), before)
     side = MindSporeSide(net, theirs.trace.plan, build=port)
     names = names_of(side, theirs.trace)
     ours = record(side, like_of(theirs.trace, names, False))
@@ -71,12 +73,9 @@ def recorded() -> tuple[Recorded, Recorded, Any, nn.Cell]:
 def test_the_port_keeps_the_weights_it_began_with(recorded):
     theirs, ours, names, net = recorded
     start = names.rename(theirs.trace.run.start)
-    values = values_of(net)
-    assert start.keys() == values.keys() == ours.trace.run.start.keys()
-    for name, value in values.items():
-        np.testing.assert_array_equal(value, start[name])
-        np.testing.assert_array_equal(value, ours.trace.run.start[name])
-    assert any((one != start[name]).any() for name, one in ours.trace.run.after[0].items())
+    assert_same(values_of(net), start)
+    assert_same(ours.trace.run.start, start)
+    assert any((array != start[name]).any() for name, array in ours.trace.run.after[0].items())
 
 
 @pytest.mark.parametrize("of_reference", [True, False])
@@ -93,18 +92,15 @@ def test_record_fills_every_field(recorded, of_reference):
 
 
 def test_losses_and_optimizers_of_the_user_run_alone(recorded):
-    net = port()
-    optimizer = nn.Adam(net.trainable_params(), 1e-3)
-    side = MindSporeSide(
-        net, recorded[0].trace.plan, loss=nn.CrossEntropyLoss(), optimizer=optimizer
-    )
-    like = like_of(recorded[0].trace, names_of(side, recorded[0].trace), True)
-    trace = record(side, like, probes=False).trace
+    net, theirs = port(), recorded[0].trace
+    functions = nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-3)
+    side = MindSporeSide(net, theirs.plan, loss=functions[0], optimizer=functions[1])
+    trace = record(side, like_of(theirs, names_of(side, theirs), True), probes=False).trace
     assert all(getattr(trace, name) for name in OF_CUSTOM_FUNCTIONS)
     assert trace.probes == {}
 
 
-def of_pairs(outputs: Any, labels: Any) -> Any:
+def of_pairs(outputs, labels):
     assert len(outputs) > 1, "no pair"
     return (outputs[:1] - outputs[1:]).square().mean()
 
@@ -118,8 +114,7 @@ def test_losses_alone_that_the_reference_rejects_are_named(framework):
         net = port()
         before = values_of(net)
         trace = record(MindSporeSide(net, plan, loss=of_pairs), probes=False).trace
-        for name, value in values_of(net).items():
-            np.testing.assert_array_equal(value, before[name])
+        assert_same(values_of(net), before)
     assert {case.samples for case in trace.losses_alone} == {4, 8}
     (line,) = [line for line in trace.limits if line.startswith("loss alone")]
     cases = ", ".join(f"1 samples, outputs × {times}" for times in (1, 10, 100))
@@ -127,69 +122,60 @@ def test_losses_alone_that_the_reference_rejects_are_named(framework):
 
 
 def test_a_net_whose_step_fails_keeps_its_weights():
-    def failing(*given: Any, **options: Any) -> Any:
-        step, calls = make_train_step(*given, **options), []
+    def failing(*given, **options):
+        step, updates = make_train_step(*given, **options), iter([1])
 
-        def fails(*batch: Any) -> Any:
-            calls.append(0)
-            if len(calls) > 1:
+        def first_alone(*batch):
+            if not next(updates, 0):
                 raise ArithmeticError("the second update")
             return step(*batch)
 
-        return fails
+        return first_alone
 
     net, plan = port(), plan_of(dataclasses.replace(RECIPE, clip_norm=0.0), BATCHES)
     before = values_of(net)
     with pytest.raises(ValueError, match="the second update"):
         record(MindSporeSide(net, plan, make_step=failing), probes=False)
-    for name, value in values_of(net).items():
-        np.testing.assert_array_equal(value, before[name])
+    assert_same(values_of(net), before)
 
 
 def test_settings_may_be_numbers_of_numpy(tmp_path):
-    from resnet_fn.parity.record.torch_side import TorchSide
-
-    one, rate = np.int64(1), np.float32(0.5)
+    one, two, four = map(np.int64, (1, 2, 4))
     module = t.Sequential(
-        t.Conv2d(np.int64(2), np.int64(4), np.int64(3), padding=one, groups=np.int64(2)),
-        t.LeakyReLU(rate),
+        t.Conv2d(two, four, np.int64(3), padding=one, groups=two),
+        t.LeakyReLU(np.float32(0.5)),
         t.Flatten(),
         t.Linear(64, 3),
     )
-    batches = [(draw(2, 2, 4, 4), np.array([0, 1], np.int32))]
-    save_recording(
-        record(TorchSide(module, plan_of(ADAMW, batches)), probes=False).trace, tmp_path / "trace"
-    )
-    layers = load_recording(tmp_path / "trace").layers["eval"]
-    settings = {name: value for layer in layers for name, value in layer.settings.items()}
+    plan = plan_of(ADAMW, [(draw(2, 2, 4, 4), np.array([0, 1], np.int32))])
+    save_recording(record_reference(module, plan, probes=False), tmp_path / "trace")
+    settings: dict[str, Any] = {}
+    for layer in load_recording(tmp_path / "trace").layers["eval"]:
+        settings |= layer.settings
     assert (settings["groups"], settings["pads"], settings["slope"]) == (2, (1, 1, 1, 1), 0.5)
 
 
 def test_what_a_port_takes_over_has_its_names(recorded):
+    """A check of all numbers: the optimizer alone, in right_ports/test_optimizers.py."""
     theirs, _, names, _ = recorded
     like = like_of(theirs.trace, names, True)
-    shapes = {name: one.shape for name, one in theirs.trace.run.gradients.items()}
-    weights, gradients = made_up(shapes)
-    np.testing.assert_array_equal(like.weights["part.0.gamma"], weights["part.0.weight"])
-    np.testing.assert_array_equal(like.gradients["part.0.gamma"], gradients["part.0.weight"])
-    np.testing.assert_array_equal(
-        like.last["part.0.gamma"], theirs.trace.run.after[-1]["part.0.weight"]
-    )
-    assert "part.0.moving_mean" in like.start
-    assert "part.0.moving_mean" not in like.last
-    assert like.decays["head.weight"] == ADAMW.weight_decay
-    assert like.decays["part.0.gamma"] == 0
+    trained = {*names.parameters} - {"part.0.moving_mean", "part.0.moving_variance"}
+    assert like.start.keys() == {*names.parameters}
+    for arrays in (like.last, like.weights, like.gradients, like.decays):
+        assert arrays.keys() == trained
+    assert (like.decays["head.weight"], like.decays["part.0.gamma"]) == (ADAMW.weight_decay, 0)
     assert like_of(theirs.trace, names, False).weights == {}
 
 
+def kept_of(trace: Trace) -> np.ndarray:
+    """What the dropout gives."""
+    return next(layer for layer in trace.layers["dropout"] if layer.kind == "dropout").output
+
+
 def test_masks_of_the_port_are_the_reference_s(recorded):
-    theirs, ours, _, _ = recorded
-    kept = [
-        next(one for one in side.trace.layers["dropout"] if one.kind == "dropout").output
-        for side in (theirs, ours)
-    ]
-    np.testing.assert_allclose(kept[1], kept[0], rtol=1e-5, atol=1e-6)
-    assert 0 < (kept[0] == 0).sum() < kept[0].size
+    theirs, ours = (kept_of(side.trace) for side in recorded[:2])
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert 0 < (theirs == 0).sum() < theirs.size
 
 
 def test_what_a_watch_drops_is_not_kept():
@@ -197,41 +183,32 @@ def test_what_a_watch_drops_is_not_kept():
     kept: list[Any] = []
     alive: list[list[bool]] = []
 
-    def array() -> np.ndarray:
+    def array() -> dict[str, np.ndarray]:
         made = np.zeros(3)
         kept.append(weakref.ref(made))
-        return made
+        return {"weight": made}
 
-    class Fake:
-        def evaluate(self, inputs: Any) -> dict[str, np.ndarray]:
-            return {}
-
-        def state(self) -> dict[str, np.ndarray]:
-            return {"weight": array()}
-
-        def alone(self) -> tuple[list[float], dict[str, np.ndarray]]:
-            return [], {}
-
-        def update(self, index: int, rate: float) -> Step:
-            alive.append([one() is not None for one in kept])
-            return Step(0.0, 0.0, {}, gradients={"weight": array()}, clipped={"weight": array()})
-
-        last_outputs = moved = average = lambda self, *given: {}
+    def update(index, rate):
+        alive.append([each() is not None for each in kept])
+        return Step(0.0, 0.0, {}, gradients=array(), clipped=array())
 
     class Drops(Watch):
-        def started(self, run: Run) -> None:
+        def started(self, run):
             run.start = {}
 
-        def first(self, run: Run) -> None:
+        def first(self, run):
             run.gradients, run.clipped = {}, {}
 
+    side = SimpleNamespace(state=array, update=update, alone=lambda: ([], {}))
+    for name in ("evaluate", "last_outputs", "moved", "average"):
+        setattr(side, name, lambda *_: {})
     plan = plan_of(RECIPE, BATCHES)
-    record_updates(Fake(), plan, plan.rates, {}, watch=Drops())
+    record_updates(side, plan, plan.rates, {}, watch=Drops())
     assert alive == [[False], [False, False, False, True]]
 
 
 @pytest.mark.parametrize(
-    ("shapes", "wanted"),
+    ("shapes", "expected"),
     [
         ([], None),
         ([(3,)], (3,)),
@@ -241,12 +218,11 @@ def test_what_a_watch_drops_is_not_kept():
         ([(0, 2), (0, 4, 2)], (0, 10)),
     ],
 )
-def test_outputs_of_as_many_samples_are_one_array(shapes, wanted):
+def test_outputs_of_as_many_samples_are_one_array(shapes, expected):
     arrays = {f"logits {index}": np.ones(shape) for index, shape in enumerate(shapes)}
     plan = SimpleNamespace(first=(np.ones(3), None))
     side = SimpleNamespace(plan=plan, forward=lambda *_: None, arrays=lambda _: arrays)
-    whole = output_in_training(side)
-    assert (whole if whole is None else whole.shape) == wanted
+    assert getattr(output_in_training(side), "shape", None) == expected
 
 
 def test_a_layer_without_samples_shows_no_branch():
@@ -257,19 +233,19 @@ def test_a_layer_without_samples_shows_no_branch():
 
 def test_repeated_layers_are_freed_before_updates():
     class Draws(nn.Cell):
-        def construct(self, x: Any) -> Any:
+        def construct(self, x):
             return x + ops.rand_like(x) if self.training else x
 
     repeated: list[Any] = []
     alive: list[bool] = []
 
     class Watched(MindSporeSide):
-        def layers_again(self) -> Any:
+        def layers_again(self):
             layers = super().layers_again()
             repeated.extend(map(weakref.ref, layers))
             return layers
 
-        def updates(self, like: Any) -> Run:
+        def updates(self, like) -> Run:
             alive.extend(one() is not None for one in repeated)
             return super().updates(like)
 

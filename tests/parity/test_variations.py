@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
@@ -40,112 +39,98 @@ def frozen(*numbers: float) -> Parameter:
     return Parameter(Tensor(np.array(numbers, np.float32)), requires_grad=False)
 
 
-def with_buffers(net: Any, persistent: bool = True, **buffers: Any) -> Any:
+def with_buffers(net, persistent: bool = True, **buffers):
     for name, numbers in buffers.items():
         net.register_buffer(name, torch.tensor(numbers), persistent)
     return net
 
 
-def normalised(n: Any, x: Any) -> Any:
-    return n.head(((x - n.mean[:, None, None]) / n.std[:, None, None]).mean((2, 3)))
-
-
-def normaliser() -> Any:
-    net = theirs(normalised, t.Identity(), head=t.Linear(3, 3))
-    return with_buffers(net, mean=[0.0] * 3, std=[1.0] * 3)
-
-
-def ported_normaliser(construct: Callable[..., Any]) -> nn.Cell:
-    parts = {"head": nn.Dense(3, 3), "mean": frozen(0, 0, 0), "std": frozen(1, 1, 1)}
-    return ours(construct, nn.Identity(), **parts)
-
-
-def buffered(forward: Callable[..., Any], *numbers: float) -> Any:
+def buffered(forward, *numbers: float):
     return with_buffers(
         theirs(forward, t.Linear(8, 8)), constant=[float(number) for number in numbers]
     )
 
 
-def ported(construct: Callable[..., Any], *numbers: float) -> nn.Cell:
+def ported(construct, *numbers: float) -> nn.Cell:
     return ours(construct, nn.Dense(8, 8), constant=frozen(*numbers))
 
 
-CONSTANTS: dict[str, tuple[Any, Any, Any, Any, str]] = {
-    "an input normaliser that is missing": (
-        images,
-        normaliser,
-        lambda: ported_normaliser(normalised),
-        lambda: ported_normaliser(lambda n, x: n.head(x.mean((2, 3)) + 0 * n.mean.sum())),
-        "eval",
+def constant(numbers: list[float], right, wrong, mode: str = "eval") -> tuple[Any, ...]:
+    """A row of a net with a constant that has these numbers."""
+    nets = buffered(right, *numbers), ported(right, *numbers), ported(wrong, *numbers)
+    return (vector, *nets, mode)
+
+
+def in_training(n, x):
+    return n.head(n.part(x) * (n.constant if n.training else 1))
+
+
+def adjusted(self, x):
+    return self.head(self.part(x)) + self.constant
+
+
+def normalised() -> tuple[Any, ...]:
+    def forward(n, x):
+        return n.head(((x - n.mean[:, None, None]) / n.std[:, None, None]).mean((2, 3)))
+
+    def without(n, x):
+        return n.head(x.mean((2, 3)) + 0 * n.mean.sum())
+
+    reference = theirs(forward, t.Identity(), head=t.Linear(3, 3))
+    right, wrong = (
+        ours(construct, head=nn.Dense(3, 3), mean=frozen(0, 0, 0), std=frozen(1, 1, 1))
+        for construct in (forward, without)
+    )
+    return images, with_buffers(reference, mean=[0.0] * 3, std=[1.0] * 3), right, wrong, "eval"
+
+
+CONSTANTS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "an input normaliser that is missing": normalised,
+    "an adjustment of the logits that is taken away": lambda: constant(
+        [0] * 3, adjusted, lambda n, x: n.head(n.part(x)) - n.constant
     ),
-    "an adjustment of the logits that is taken away": (
-        vector,
-        lambda: buffered(lambda n, x: n.head(n.part(x)) + n.constant, 0, 0, 0),
-        lambda: ported(lambda n, x: n.head(n.part(x)) + n.constant, 0, 0, 0),
-        lambda: ported(lambda n, x: n.head(n.part(x)) - n.constant, 0, 0, 0),
-        "eval",
+    "a factor of training alone": lambda: constant(
+        [1] * 8, in_training, lambda n, x: n.head(n.part(x) + 0 * n.constant), "train"
     ),
-    "a factor of training alone": (
-        vector,
-        lambda: buffered(
-            lambda n, x: n.head(n.part(x) * (n.constant if n.training else 1)), *[1] * 8
-        ),
-        lambda: ported(
-            lambda n, x: n.head(n.part(x) * (n.constant if n.training else 1)), *[1] * 8
-        ),
-        lambda: ported(lambda n, x: n.head(n.part(x) + 0 * n.constant), *[1] * 8),
-        "train",
-    ),
-    "a deviation that must be positive": (
-        vector,
-        lambda: buffered(lambda n, x: n.head(n.part(x) + n.constant.sqrt()), *[0] * 8),
-        lambda: ported(lambda n, x: n.head(n.part(x) + n.constant.sqrt()), *[0] * 8),
-        lambda: ported(lambda n, x: n.head(n.part(x) + n.constant), *[0] * 8),
-        "eval",
+    "a deviation that must be positive": lambda: constant(
+        [0] * 8,
+        lambda n, x: n.head(n.part(x) + n.constant.sqrt()),
+        lambda n, x: n.head(n.part(x) + n.constant),
     ),
 }
 
 
 @pytest.mark.parametrize("kind", CONSTANTS)
 def test_other_numbers_show_how_a_constant_is_used(kind):
-    batch, reference, right, wrong, mode = CONSTANTS[kind]
-    agrees(right(), reference(), [batch()])
-    ladder = ladder_of(wrong(), reference(), [batch()])
-    assert title_of_stage(ladder.first_stage) == f"{mode} forward, constants drawn"
-    assert any("constant at first: " in hint for hint in ladder.first_stage.hints)
-
-
-class Adjusted(nn.Cell):
-    """Logits with a constant, times a sign."""
-
-    def __init__(self, sign: float) -> None:
-        super().__init__()
-        self.part, self.head, self.sign = nn.Dense(8, 8), nn.Dense(8, 3), sign
-        self.constant = frozen(0, 0, 0)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.head(self.part(x)) + self.sign * self.constant
+    batch, reference, right, wrong, mode = CONSTANTS[kind]()
+    agrees(right, reference, [batch()])
+    stage = ladder_of(wrong, reference, [batch()]).first_stage
+    assert title_of_stage(stage) == f"{mode} forward, constants drawn"
+    assert any("constant at first: " in hint for hint in stage.hints)
 
 
 def test_a_compiled_net_gets_the_drawn_constants_too():
-    _, reference, *_ = CONSTANTS["an adjustment of the logits that is taken away"]
-    batches = [vector(), vector()]
-    right = agrees(Adjusted(1.0), reference(), batches, mode="graph")
+    net, reference = ported(adjusted, 0, 0, 0), buffered(adjusted, 0, 0, 0)
+    right = agrees(net, reference, [vector(), vector()], mode="graph")
     assert [stage.id.mode for stage in right.stages if stage.id.drawn] == ["eval", "train"]
 
 
-def test_a_port_that_rejects_constants_is_named():
-    def sized(n: Any, x: Any) -> Any:
-        sizes = [int(size) for size in n.constant.asnumpy()]
-        return n.head(n.part(x).reshape(6, *sizes).reshape(6, 8))
+def sized(n, x):
+    """The constant has sizes of a shape."""
+    return n.head(n.part(x).reshape(6, *[int(size) for size in n.constant]).reshape(6, 8))
 
-    reference = buffered(lambda n, x: n.head(n.part(x) + 0 * n.constant.sum()), 2, 2, 2)
-    ladder = ladder_of(ported(sized, 2, 2, 2), reference, [vector()])
+
+def unused(n, x):
+    return n.head(n.part(x) + 0 * n.constant.sum())
+
+
+def test_a_port_that_rejects_constants_is_named():
+    ladder = ladder_of(ported(sized, 2, 2, 2), buffered(unused, 2, 2, 2), [vector()])
     lines = [line for line in ladder.changes if "the port fails with random numbers" in line]
     assert len(lines) == 1, table(ladder)
 
 
-def scaled_branch(n: Any, x: Any, function: Callable[[Any], Any], size: Any) -> Any:
+def scaled_branch(n, x, function, size):
     return n.head(x + n.gamma * function(size * n.part(x)))
 
 
@@ -155,7 +140,7 @@ def test_a_small_layer_scale_hides_nothing(trained):
     reference = theirs(lambda n, x: scaled_branch(n, x, torch.tanh, 0.1), t.Linear(8, 8))
     reference.gamma = t.Parameter(torch.full((8,), 1e-6), requires_grad=trained)
 
-    def port(function: Callable[[Any], Any]) -> nn.Cell:
+    def port(function) -> nn.Cell:
         gamma = Parameter(Tensor(np.full(8, 1e-6, np.float32)), requires_grad=trained)
         return ours(lambda n, x: scaled_branch(n, x, function, 0.1), nn.Dense(8, 8), gamma=gamma)
 
@@ -165,52 +150,62 @@ def test_a_small_layer_scale_hides_nothing(trained):
     assert any(stage.id.name == "forward" and stage.id.drawn != trained for stage in stages)
 
 
-def test_constants_that_cannot_be_varied_have_a_line():
-    def sized(n: Any, x: Any) -> Any:
-        return n.head(n.part(x).reshape(6, *[int(size) for size in n.constant]).reshape(6, 8))
+def times_scale(n, x):
+    return n.head(n.part(x) * n.scale)
 
-    wanted = {
-        "random numbers for constant arrays (constant): the reference rejects them (RuntimeError: ": (
-            buffered(sized, 2, 2, 2),
-            ported(lambda n, x: n.head(n.part(x) + 0 * n.constant.sum()), 2, 2, 2),
+
+def without_constant() -> nn.Cell:
+    return ours(lambda n, x: n.head(n.part(x)), nn.Dense(8, 8))
+
+
+def with_scale():
+    net = theirs(times_scale, t.Linear(8, 8))
+    return with_buffers(net, persistent=False, scale=[1.0] * 8)
+
+
+REJECTED = "random numbers for constant arrays (constant): "
+
+
+@pytest.mark.parametrize(
+    ("line", "reference", "port"),
+    [
+        (
+            REJECTED + "the reference rejects them (RuntimeError: ",
+            lambda: buffered(sized, 2, 2, 2),
+            lambda: ported(unused, 2, 2, 2),
         ),
-        "random numbers for constant arrays (constant): constant has no counterpart in the port": (
-            buffered(lambda n, x: n.head(n.part(x) * n.constant), *[1] * 8),
-            ours(lambda n, x: n.head(n.part(x)), nn.Dense(8, 8)),
+        (
+            REJECTED + "constant has no counterpart in the port",
+            lambda: buffered(lambda n, x: n.head(n.part(x) * n.constant), *[1] * 8),
+            without_constant,
         ),
-        "scale: always 1": (
-            with_buffers(
-                theirs(lambda n, x: n.head(n.part(x) * n.scale), t.Linear(8, 8)),
-                persistent=False,
-                scale=[1.0] * 8,
-            ),
-            ours(lambda n, x: n.head(n.part(x)), nn.Dense(8, 8)),
-        ),
-    }
-    for line, (reference, net) in wanted.items():
-        ladder = agrees(net, reference, [vector()])
-        lines = ladder.coverage.not_exercised
-        assert any(one.startswith(line) for one in lines), lines
+        ("scale: always 1", with_scale, without_constant),
+    ],
+)
+def test_constants_that_cannot_be_varied_have_a_line(line, reference, port):
+    ladder = agrees(port(), reference(), [vector()])
+    lines = ladder.coverage.not_exercised
+    assert any(each.startswith(line) for each in lines), lines
 
 
 def test_a_stored_trace_has_the_drawn_constants(tmp_path):
-    _, reference, right, wrong, _ = CONSTANTS["an adjustment of the logits that is taken away"]
-    live = record_live(reference(), plan_of(SGD, [vector()]), probes=False)
+    _, reference, right, wrong, _ = CONSTANTS["an adjustment of the logits that is taken away"]()
+    live = record_live(reference, plan_of(SGD, [vector()]), probes=False)
     save_recording(live.trace, tmp_path / "theirs", source=live.source)
     stored = load_recording(tmp_path / "theirs")
-    given = Recorded(stored, StoredSource(stored))
-    assert ladder_of(right(), given).agrees
-    ladder = ladder_of(wrong(), given)
+    recorded = Recorded(stored, StoredSource(stored))
+    assert ladder_of(right, recorded).agrees
+    ladder = ladder_of(wrong, recorded)
     assert ladder.first_stage.id.drawn, table(ladder)
 
-    side = MindSporeSide(Adjusted(1.0), stored.plan)
+    side = MindSporeSide(right, stored.plan)
     like = like_of(stored, names_of(side, stored), False)
     np.testing.assert_array_equal(like.drawn["constant"], stored.run.drawn[0].start["constant"])
     port: Trace = record(side, like, probes=False).trace
     assert not port.run.start["constant"].any()  # the main run keeps the constants
 
 
-def tokens(n: Any, x: Any, swapped: bool) -> Any:
+def tokens(n, x, swapped: bool):
     """Pictures to tokens and back, a dense layer between them, and the left part's mean."""
     count, channels, height, width = x.shape
     x = n.part(x.reshape((count, channels, height * width)).swapaxes(1, 2)).swapaxes(1, 2)
@@ -240,20 +235,17 @@ def test_a_net_of_fixed_size_has_a_line():
 
 
 def test_shorter_lengths_show_that_lengths_are_ignored():
-    def batch() -> Any:
-        return (draw(6, 8, 4), np.full(6, 8, np.int32)), labels(6)
+    def pooled(arange: Callable[[int], Any]):
+        def forward(n, x, lengths):
+            kept = (arange(8) < lengths[:, None]).float()[..., None]
+            return n.head((n.part(x) * kept).sum(1) / kept.sum(1))
 
-    def pooled(n: Any, x: Any, lengths: Any) -> Any:
-        kept = (torch.arange(8) < lengths[:, None]).float()[..., None]
-        return n.head((n.part(x) * kept).sum(1) / kept.sum(1))
+        return forward
 
-    def construct(n: Any, x: Any, lengths: Any) -> Any:
-        kept = (ops.arange(8) < lengths[:, None]).astype(mindspore.float32)[..., None]
-        return n.head((n.part(x) * kept).sum(1) / kept.sum(1))
-
-    reference = theirs(pooled, t.Linear(4, 8))
-    right = agrees(ours(construct, nn.Dense(4, 8)), reference, [batch()], quick=False)
+    batches = [((draw(6, 8, 4), np.full(6, 8, np.int32)), labels(6))]
+    reference = theirs(pooled(torch.arange), t.Linear(4, 8))
+    right = agrees(ours(pooled(ops.arange), nn.Dense(4, 8)), reference, batches, quick=False)
     assert "descending lengths (inputs 1)" in right.probed.agreed[""]
     wrong = ours(lambda n, x, lengths: n.head(n.part(x).mean(1)), nn.Dense(4, 8))
-    ladder = ladder_of(wrong, reference, [batch()], quick=False)
+    ladder = ladder_of(wrong, reference, batches, quick=False)
     assert "descending lengths (inputs 1)" in ladder.probed.lines()[0]

@@ -27,8 +27,12 @@ class Net(nn.Cell):
 @pytest.mark.parametrize("train", [False, True])
 def test_layers_of_a_cell_are_recorded_in_order(train):
     net = Net().set_train(not train)
+    # a layer of two calls is listed once
+    assert [name for name, _ in recorded_layers(net)] == ["body.0", "body.1", "relu", "fc"]
     before = {name: parameter.asnumpy().copy() for name, parameter in net.parameters_and_names()}
     layers = layers_of(net, IMAGES, train)
+    for name, parameter in net.parameters_and_names():
+        assert parameter.asnumpy().tobytes() == before[name].tobytes(), name
     assert [(layer.title, layer.kind) for layer in layers] == [
         ("body.0", "conv"),
         ("body.1", "norm"),
@@ -40,23 +44,14 @@ def test_layers_of_a_cell_are_recorded_in_order(train):
     assert conv.input.tobytes() == IMAGES.astype(np.float64).tobytes()
     assert fingerprint(norm.input) == fingerprint(conv.output)
     assert fingerprint(norm.input) != fingerprint(norm.output)
-    assert norm.parameters == (
-        ("moving_mean", (4,)),
-        ("moving_variance", (4,)),
-        ("gamma", (4,)),
-        ("beta", (4,)),
-    )
+    names = "moving_mean", "moving_variance", "gamma", "beta"
+    assert norm.parameters == tuple((name, (4,)) for name in names)
     # Batch statistics in training, the stored 0 and 1 in evaluation.
-    used = conv.output.var((0, 2, 3)) if train else np.ones(4)
-    mean = conv.output.mean((0, 2, 3)) if train else np.zeros(4)
-    expected = (conv.output - mean[:, None, None]) / np.sqrt(used + 1e-5)[:, None, None]
+    mean, variance = np.zeros((4, 1, 1)), np.ones((4, 1, 1))
+    if train:
+        mean, variance = (f(conv.output, (0, 2, 3))[:, None, None] for f in (np.mean, np.var))
+    expected = (conv.output - mean) / np.sqrt(variance + 1e-5)
     np.testing.assert_allclose(norm.output, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(first.output, np.maximum(norm.output, 0))
     np.testing.assert_allclose(second.input, first.output - 0.1, atol=1e-7)
     np.testing.assert_allclose(fc.input, second.output.mean((2, 3)), rtol=1e-5)
-    for name, parameter in net.parameters_and_names():
-        assert parameter.asnumpy().tobytes() == before[name].tobytes(), name
-
-
-def test_a_layer_of_two_calls_is_listed_once():
-    assert [name for name, _ in recorded_layers(Net())] == ["body.0", "body.1", "relu", "fc"]

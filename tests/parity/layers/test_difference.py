@@ -68,17 +68,17 @@ def test_two_shapes_are_refused():
 
 
 def test_a_stage_has_its_worst_arrays_verdict():
-    ok = difference("ok", [1.0], [1.0])
-    rounding = difference("rounding", [1 + 3e-3], [1.0], tolerance=1e-4, rounding=1e-3 / (1 + 1e-3))
-    slightly, far = (
+    ok, slightly, far = (
         difference(name, [value], [1.0], tolerance=1e-4)
-        for name, value in (("a", 1.01), ("b", 3.0))
+        for name, value in (("ok", 1.0), ("a", 1.01), ("b", 3.0))
     )
-    assert [Stage(LOSS, found).verdict for found in ([], [ok], [ok, rounding])] == [
-        "undecided",  # nothing was read or run
-        "ok",
-        "rounding",
-    ]
+    rounding = difference("rounding", [1 + 3e-3], [1.0], tolerance=1e-4, rounding=1e-3 / (1 + 1e-3))
+    for items, verdict in (
+        ([], "undecided"),  # nothing was read or run
+        ([ok], "ok"),
+        ([ok, rounding], "rounding"),
+    ):
+        assert Stage(LOSS, items).verdict == verdict
     stage = Stage(LOSS, [ok, slightly, rounding, far])
     assert (stage.verdict, stage.first.name, stage.worst.name) == ("DIFFERS", "a", "b")
     assert far.excess == pytest.approx(2 / 1e-4)
@@ -88,30 +88,33 @@ def test_a_stage_has_its_worst_arrays_verdict():
 
 
 def test_huge_numbers_hide_no_error_in_small_ones():
-    """As −1e9 where a mask hides."""
-    ours, theirs = np.array([-1e9, 3.3, 4.0, 0.0]), np.array([-1e9, 3.0, 4.0, 0.0])
-    assert relative_error(ours, theirs) == pytest.approx(0.3 / 5)
-    # most are zero
-    assert relative_error([*theirs, 1e8, 0, 0, 0], [*theirs, 0, 0, 0, 0]) == pytest.approx(2e7)
+    """As −1e9 where a mask hides; most numbers are zero."""
+    numbers = np.array([3.0, 4.0, 0, 0, 0, 0, 0])
+    assert relative_error([*numbers, 1e8], [*numbers, 0]) == pytest.approx(2e7)
+    ours = np.array([-1e9, 3.3, 4.0, 0.0])
+    assert relative_error(ours, [-1e9, 3.0, 4.0, 0.0]) == pytest.approx(0.3 / 5)
 
 
-@pytest.mark.parametrize("mask", [-1e4, -65504.0, -3.4e38])
-@pytest.mark.parametrize("zeros", [0, 30])
-def test_a_mask_of_most_numbers_hides_no_error(mask, zeros):
-    """As of a vocabulary of which few words are allowed."""
-    usual = np.linspace(-3, 3, 8)
-    theirs = np.concatenate([mask + np.linspace(-1, 1, 40), usual, np.zeros(zeros)])
-    ours = np.concatenate([theirs[:40], 1.04 * usual, np.zeros(zeros)])
-    assert relative_error(ours, theirs) == pytest.approx(0.04)
-
-
-@pytest.mark.parametrize("usual", [8, 30])
-@pytest.mark.parametrize("masks", [(-1e4, -2e4), (-1e4, -2e4, -3e4), (-1e9, -1e4), (-1e9, -65504)])
-def test_masks_of_few_levels_hide_no_error(masks, usual):
-    """Masks that are added up, or a net with several constants."""
-    of_masks = np.concatenate([mask + np.linspace(-1, 1, 20) for mask in masks])
-    theirs = np.concatenate([of_masks, np.linspace(-3, 3, usual)])
-    ours = np.concatenate([of_masks, 1.04 * np.linspace(-3, 3, usual)])
+@pytest.mark.parametrize(("usual", "zeros"), [(8, 0), (8, 30), (30, 0)])
+@pytest.mark.parametrize(
+    ("constants", "count"),
+    [
+        *(((mask,), 40) for mask in (-1e4, -65504.0, -3.4e38)),  # few words are allowed
+        # masks that are added up, or a net with several constants
+        *(
+            (masks, 20)
+            for masks in ((-1e4, -2e4), (-1e4, -2e4, -3e4), (-1e9, -1e4), (-1e9, -65504))
+        ),
+        ((-2e4, -1e4), [20, 3]),  # few places are hidden by only one of two masks
+    ],
+)
+def test_masks_hide_no_error_in_usual_numbers(constants, count, usual, zeros):
+    masks = np.repeat(constants, count)
+    masks += np.linspace(-1, 1, masks.size)
+    numbers = np.linspace(-3, 3, usual)
+    ours, theirs = (
+        np.concatenate([masks, factor * numbers, np.zeros(zeros)]) for factor in (1.04, 1)
+    )
     assert relative_error(ours, theirs) == pytest.approx(0.04)
 
 
@@ -123,14 +126,6 @@ def test_levels_of_masks_hide_no_other_level(first, usual):
     ours = np.where(theirs == -1e4, -5e3, theirs)
     found = difference("scores", ours, theirs, tolerance=1e-4, rounding=1e-3)
     assert (found.verdict, found.relative) == ("DIFFERS", pytest.approx(0.5))
-
-
-def test_a_level_of_few_numbers_hides_no_error():
-    """As where few places are hidden by only one of two masks."""
-    usual = np.linspace(-3, 3, 8)
-    theirs = np.concatenate([[-2e4] * 20, [-1e4] * 3, usual])
-    ours = np.concatenate([theirs[:23], 1.04 * usual])
-    assert relative_error(ours, theirs) == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize(("large", "verdict"), [(18, "ok"), (7, "undecided")])
@@ -148,19 +143,19 @@ def test_pure_rounding_beside_large_numbers_decides_nothing(large, of_large, ver
     assert known.verdict == "DIFFERS"
 
 
-@pytest.mark.parametrize(("port", "rounding"), [(2.0, 1.0), (1.25, 0.07), (3.0, 0.6)])
-def test_usual_numbers_beside_a_mask_stay_undecided(port, rounding):
+@pytest.mark.parametrize(
+    ("masks", "port", "rounding"),
+    [([-1e4] * 12, 2.0, 1.0), ([-1e9] * 12, 1.25, 0.07), ([-1e9] * 12, 3.0, 0.6)],
+)
+def test_usual_numbers_beside_a_mask_stay_undecided(masks, port, rounding):
     """Of logits, few are allowed."""
-    size = -1e4 if rounding == 1 else -1e9
-    theirs = np.concatenate([np.full(12, size), np.ones(4)])
-    ours = np.concatenate([np.full(12, size), np.full(4, port)])
+    ours, theirs = (masks + [number] * 4 for number in (port, 1.0))
     found = difference("logits", ours, theirs, 1e-5, rounding=rounding, large=(1e-7, ""))
     assert found.verdict == "undecided"
 
 
 def test_a_passing_part_hides_no_undecided_one():
-    theirs = np.concatenate([np.full(4, -1e4), np.ones(40)])
-    ours = np.concatenate([np.full(4, -1e4 * (1 + 5e-6)), np.full(40, 1.1)])
+    ours, theirs = ([mask] * 4 + [n] * 40 for mask, n in ((-1e4 * (1 + 5e-6), 1.1), (-1e4, 1.0)))
     found = difference("logits", ours, theirs, 1e-5, rounding=0.5, large=(1e-7, ""))
     assert found.verdict == "undecided"
 
@@ -172,17 +167,14 @@ def test_one_large_number_is_no_level(usual):
     assert difference("scores", ours, theirs, tolerance=1e-4, rounding=1e-3).verdict == "DIFFERS"
 
 
-def test_numbers_of_many_sizes_are_one_part():
+@pytest.mark.parametrize(
+    ("large", "error"), [([5000.0, 1200.0, 2500.0], 0.001), (np.linspace(900, 5000, 40), 0.5)]
+)
+def test_numbers_of_many_sizes_are_one_part(large, error):
     """As of a regression whose numbers have many sizes: no constant is there."""
-    theirs = np.array([5000.0, 1200.0, 2500.0, 3.0])
-    ours = np.array([5000.0, 1200.0, 2500.0, 3.001])
-    assert relative_error(ours, theirs) < 1e-6
-
-
-def test_large_numbers_without_a_gap_are_one_part():
-    theirs = np.concatenate([np.linspace(900, 5000, 40), [1.0]])
-    ours = np.concatenate([theirs[:40], [1.5]])
-    assert relative_error(ours, theirs) == pytest.approx(0.5 / np.linalg.norm(theirs))
+    theirs = np.array([*large, 1.0])
+    expected = error / np.linalg.norm(theirs)
+    assert relative_error([*large, 1.0 + error], theirs) == pytest.approx(expected)
 
 
 def test_zeros_make_no_usual_number_large():
@@ -198,16 +190,14 @@ def test_zeros_make_no_usual_number_large():
     assert relative_error(np.add(huge, [0, 0, 0.3, 0, 0]), huge) == pytest.approx(0.3 / 5)
 
 
-def test_errors_above_four_times_rounding_are_beyond_rounding():
+@pytest.mark.parametrize(
+    ("relative", "rounding", "times"),
+    [(5e-6, 1e-6, 1.25), (5e-6, 1e-7, 5.0), (3e-6, 1e-6, 0.0), (2e-5, 1e-6, 0.0)],
+)
+def test_errors_above_four_times_rounding_are_beyond_rounding(relative, rounding, times):
     """Four times the rounding, or a millionth, is explained."""
-    for relative, rounding, times in (
-        (5e-6, 1e-6, 1.25),
-        (5e-6, 1e-7, 5.0),
-        (3e-6, 1e-6, 0.0),
-        (2e-5, 1e-6, 0.0),
-    ):
-        item = difference("x", np.array([1.0 + relative]), np.array([1.0]), 1e-5, rounding)
-        assert item.beyond == pytest.approx(times, rel=1e-3)
+    item = difference("x", [1.0 + relative], [1.0], 1e-5, rounding)
+    assert item.beyond == pytest.approx(times, rel=1e-3)
 
 
 def test_characters_of_a_text_are_shown_as_such():

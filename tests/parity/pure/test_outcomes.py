@@ -17,11 +17,9 @@ from resnet_fn.parity.trace.stages import TRAIN_FORWARD
 
 Y = np.array([[3.0, 1.0], [1.0, 2.0]])
 
-SHARE = 0.2
-
 
 def drop_of(outcomes, title="block", **fields):
-    return Drop(title, SHARE, False, varies=1.0, outcomes=tuple(outcomes), of="block", **fields)
+    return Drop(title, 0.2, False, varies=1.0, outcomes=tuple(outcomes), of="block", **fields)
 
 
 def side_of(*drops, rounding=0.0, precision="fp32", random_train=""):
@@ -37,9 +35,13 @@ def side_of(*drops, rounding=0.0, precision="fp32", random_train=""):
     )
 
 
+def compared(port, reference):
+    """The stage of two sides."""
+    return Dropout().compare(port, reference, {"block": "block"})
+
+
 def stage_of(port, reference, **options):
-    sides = [side_of(drop_of(one), **options) for one in (port, reference)]
-    return Dropout().compare(*sides, {"block": "block"})
+    return compared(*(side_of(drop_of(outcomes), **options) for outcomes in (port, reference)))
 
 
 def are_apart(port, reference, **options):
@@ -50,11 +52,11 @@ def decide(port, reference):
     return not stage_of(port, reference).not_exercised
 
 
-def layer_drop(rng, factor, layers, share, runs=64):
-    """Runs of x + Σ kept · factor · 0.1 · k, over `layers` layers."""
+def layer_drop(rng, layers, share, factor=1.0, runs=64):
+    """The results of runs of x + Σ kept · factor · 0.1 · k, over `layers` layers."""
+    numbers = np.arange(1, layers + 1) / 10
     kept = rng.random((runs, layers)) >= share
-    added = (kept * np.arange(1, layers + 1)).sum(1) * factor / 10
-    return [Y + one for one in added]
+    return outcomes_of([Y + added for added in kept @ numbers * factor], Y + numbers.sum())
 
 
 def multiples(*factors):
@@ -65,23 +67,17 @@ def multiples(*factors):
 @pytest.mark.parametrize(("layers", "share"), [(1, 0.5), (2, 0.2), (6, 0.1), (12, 0.1)])
 def test_another_factor_gives_other_results(layers, share):
     rng = np.random.default_rng(0)
-    y = Y + np.arange(1, layers + 1).sum() / 10
-    reference = outcomes_of(layer_drop(rng, 1.0, layers, share), y)
-    right = outcomes_of(layer_drop(rng, 1.0, layers, share), y)
-    wrong = outcomes_of(layer_drop(rng, 1.25, layers, share), y)
+    reference, right = (layer_drop(rng, layers, share) for _ in range(2))
     assert decide(right, reference)
     assert not are_apart(right, reference)
-    assert are_apart(wrong, reference)
+    assert are_apart(layer_drop(rng, layers, share, factor=1.25), reference)
 
 
 def test_equal_laws_are_apart_only_by_chance():
     """The mean of the product of all results' factors is at most 1, so `evidence` obeys Markov."""
     rng = np.random.default_rng(1)
-    for layers in (1, 3, 8):
-        y = Y + np.arange(1, layers + 1).sum() / 10
-        for _ in range(50):
-            pair = [outcomes_of(layer_drop(rng, 1.0, layers, 0.3), y) for _ in "ab"]
-            assert not are_apart(*pair)
+    for layers in [1, 3, 8] * 50:
+        assert not are_apart(layer_drop(rng, layers, 0.3), layer_drop(rng, layers, 0.3))
 
 
 def test_results_that_never_repeat_decide_nothing():
@@ -112,22 +108,19 @@ def test_large_results_are_compared_relatively():
     assert are_apart(multiples(*factors), multiples(*(factors * 1.01)))
 
 
-@pytest.mark.parametrize(("rounding", "apart"), [(0.0, True), (5e-4, False), (2 * OUTCOMES, False)])
-def test_rounding_of_the_layer_widens_the_bound(rounding, apart):
-    sides = [multiples(*[factor] * 64) for factor in (1.0, 1.002)]
-    assert are_apart(*sides, rounding=rounding) == apart
-
-
-def test_too_much_rounding_compares_nothing():
-    sides = [multiples(*[factor] * 64) for factor in (1.0, 2.0)]
-    assert are_apart(*sides, rounding=OUTCOMES / 2)
-    assert not are_apart(*sides, rounding=2 * OUTCOMES)
-
-
-def test_outcomes_of_fp16_runs_are_not_compared():
-    sides = [multiples(*[factor] * 64) for factor in (1.0, 2.0)]
-    assert are_apart(*sides)
-    assert not are_apart(*sides, precision="fp16")
+@pytest.mark.parametrize(
+    ("factor", "options", "apart"),
+    [
+        (1.002, {}, True),
+        (1.002, {"rounding": 5e-4}, False),
+        (2.0, {"rounding": OUTCOMES / 2}, True),
+        (2.0, {"rounding": 2 * OUTCOMES}, False),  # too much compares nothing
+        (2.0, {"precision": "fp16"}, False),
+    ],
+)
+def test_rounding_of_the_layer_widens_the_bound(factor, options, apart):
+    port, reference = multiples(*[1.0] * 64), multiples(*[factor] * 64)
+    assert are_apart(port, reference, **options) == apart
 
 
 def test_arrays_of_float16_are_summed_in_float64():
@@ -141,51 +134,44 @@ def test_arrays_of_float16_are_summed_in_float64():
 
 def test_results_are_compared_between_equally_many_dropouts():
     """A function applies both branches' dropout by one rate; the port has a layer for each."""
-    one, both = multiples(*[1.0, 2.0] * 32), multiples(*[1.0, 3.0, 5.0, 4.0] * 16)
-    port = side_of(drop_of(one, "block.a"), drop_of(one, "block.b"))
-    names = {"block": "block"}
-    wrong = drop_of(one, "block.c")
-    for drops in ((drop_of(both),), (drop_of(both), drop_of(one, "block.b"))):
-        stage = Dropout().compare(port, side_of(*drops), names)
-        assert ("other numbers" in stage.failed) == (len(drops) == 2)
-    assert not Dropout().compare(port, side_of(wrong, wrong), names).failed
+    single, both = multiples(*[1.0, 2.0] * 32), multiples(*[1.0, 3.0, 5.0, 4.0] * 16)
+    port = side_of(drop_of(single, "block.a"), drop_of(single, "block.b"))
+    assert "other numbers" not in compared(port, side_of(drop_of(both))).failed
+    two = side_of(drop_of(both), drop_of(single, "block.b"))
+    assert "other numbers" in compared(port, two).failed
+    assert not compared(port, side_of(*[drop_of(single, "block.c")] * 2)).failed
 
 
 def test_means_are_compared_between_equally_many_dropouts():
-    half, all_of_it = ((0.9, 0.01), (0.2, 0.01)), ((0.8, 0.01), (0.4, 0.01))
-    one = drop_of((), "block.a", response=half)
-    port = side_of(one, drop_of((), "block.b", response=half))
-    both = drop_of((), response=all_of_it)
-    stage = Dropout().compare(port, side_of(both, random_train="a function"), {"block": "block"})
+    half = {"response": ((0.9, 0.01), (0.2, 0.01))}
+    drops = [drop_of((), title, **half) for title in ("block.a", "block.b")]
+    both = drop_of((), response=((0.8, 0.01), (0.4, 0.01)))
+    stage = compared(side_of(*drops), side_of(both, random_train="a function"))
     assert (stage.verdict, stage.failed) == (UNDECIDED, "")
     assert any("block.a" in line for line in stage.not_exercised)
-    assert Dropout().compare(side_of(one), side_of(both), {"block": "block"}).verdict == DIFFERS
+    assert compared(side_of(drops[0]), side_of(both)).verdict == DIFFERS
 
 
 def test_other_results_decide_no_undecided_stage():
     """The port's second dropout may be a function call in the reference."""
-    one, other = (multiples(*[factor] * 64) for factor in (1.0, 2.0))
+    port, reference = (drop_of(multiples(*[factor] * 64)) for factor in (1.0, 2.0))
     extra = Drop("head", 0.5, True, scale=2.0, shape=(4, 8))
-    port = side_of(drop_of(one), extra)
-    reference = side_of(drop_of(other), random_train="ops.dropout")
-    stage = Dropout().compare(port, reference, {"block": "block"})
+    stage = compared(side_of(port, extra), side_of(reference, random_train="ops.dropout"))
     assert (stage.verdict, stage.failed) == (UNDECIDED, "")
 
 
-def results(size, value, shape):
-    return Outcomes(size, ((value, 0.0, 64),), shape)
+def samples(shape, size, value):
+    """The results of a whole array, and those of its first samples."""
+    return [Outcomes(1.0, ((1.0, 0.0, 64),), shape), Outcomes(size, ((value, 0.0, 64),), shape)]
 
 
 def test_samples_of_another_layout_are_not_compared():
-    whole = results(1.0, 1.0, (4, 4))
-    port, reference = ([whole, results(*one, (4, 4))] for one in ((0.5, 1.0), (0.2, 2.0)))
-    assert not are_apart(port, reference)
+    assert not are_apart(samples((4, 4), 0.5, 1.0), samples((4, 4), 0.2, 2.0))
 
 
 @pytest.mark.parametrize(
     ("port", "reference", "apart"),
     [
-        ((4, 8), (4, 8), True),
         ((4, 8, 3, 3), (4, 3, 3, 8), True),
         ((4, 5, 8), (4, 5, 8), True),
         ((5, 5, 8), (5, 5, 8), False),  # steps first, or samples first
@@ -194,18 +180,13 @@ def test_samples_of_another_layout_are_not_compared():
     ],
 )
 def test_first_samples_need_the_same_first_axis(port, reference, apart):
-    sides = [
-        [results(1.0, 1.0, shape), results(0.2, value, shape)]
-        for shape, value in ((port, 1.0), (reference, 2.0))
-    ]
-    assert are_apart(*sides) == apart
+    assert are_apart(samples(port, 0.2, 1.0), samples(reference, 0.2, 2.0)) == apart
 
 
 @pytest.mark.parametrize(("error", "lines"), [(0.001, 0), (0.02, 1)])
 def test_a_factor_no_run_shows_is_named(error, lines):
-    drop = drop_of((), response=((1.0, 0.01), (0.1, error)))
-    stage = Dropout().compare(side_of(drop), side_of(drop), {"block": "block"})
-    assert [("block" in line) for line in stage.not_exercised] == [True] * lines
+    side = side_of(drop_of((), response=((1.0, 0.01), (0.1, error))))
+    assert ["block" in line for line in compared(side, side).not_exercised] == [True] * lines
 
 
 def test_evidence_of_one_result_is_its_binomial():

@@ -5,44 +5,41 @@ import json
 from resnet_fn.parity.pair.map_file import made_of
 from resnet_fn.parity.pair.matching import Outline, match
 
-
-def suggested(port, reference):
-    """What stays unpaired, the entries that are suggested, and the lines after them."""
-    names = match(Outline(port), Outline(reference))
-    entries, others = {}, []
-    for line in names.advice:
-        if line.startswith("{"):
-            entries = json.loads(line)
-        else:
-            others.append(line)
-    return names, entries, others
-
-
-def pairs_with(port, reference, entries):
-    corrections = {name: made_of(entry) for name, entry in entries.items()}
-    return match(Outline(port), Outline(reference), corrections)
-
-
 HEAD = {"head.weight": (3, 4), "head.bias": (3,)}
 
 
-def test_rows_of_joint_arrays_are_suggested_for_parts():
-    port = {f"attn.{part}.weight": (4, 4) for part in ("alpha", "beta", "delta")} | HEAD
-    reference = {"attn.joint.weight": (12, 4, 1, 1)} | HEAD
-    names, entries, (first, *_) = suggested(port, reference)
+def suggested(port, reference):
+    """The entries that are suggested beside equal heads, and the other lines."""
+    names = match(Outline(port | HEAD), Outline(reference | HEAD))
     assert names.problems
+    entries = {}
+    for line in names.advice:
+        if line.startswith("{"):
+            entries = json.loads(line)
+    return entries, [line for line in names.advice if not line.startswith("{")]
+
+
+def pair_with(entries, port, reference):
+    corrections = {name: made_of(entry) for name, entry in entries.items()}
+    return not match(Outline(port | HEAD), Outline(reference | HEAD), corrections).problems
+
+
+def test_rows_of_joint_arrays_are_suggested_for_parts():
+    port = {f"attn.{part}.weight": (4, 4) for part in ("alpha", "beta", "delta")}
+    reference = {"attn.joint.weight": (12, 4, 1, 1)}
+    entries, (first, *_) = suggested(port, reference)
     assert entries == {
         f"attn.{part}.weight": {"from": "attn.joint.weight", "rows": rows}
         for part, rows in (("alpha", [0, 4]), ("beta", [4, 8]), ("delta", [8, 12]))
     }
     assert "--map" in first
     assert "all arrays" in first
-    assert not pairs_with(port, reference, entries).problems
+    assert pair_with(entries, port, reference)
 
 
 def test_q_k_v_are_cut_in_order():
-    port = {f"a.to_{part}.weight": (4, 4) for part in "vqk"} | HEAD
-    _, entries, _ = suggested(port, {"a.mixed.weight": (12, 4)} | HEAD)
+    port = {f"a.to_{part}.weight": (4, 4) for part in "vqk"}
+    entries, _ = suggested(port, {"a.mixed.weight": (12, 4)})
     assert {name: entry["rows"] for name, entry in entries.items()} == {
         "a.to_q.weight": [0, 4],
         "a.to_k.weight": [4, 8],
@@ -51,41 +48,36 @@ def test_q_k_v_are_cut_in_order():
 
 
 def test_parts_that_add_up_are_joined():
-    port = {"attn.all.weight": (8, 4), "attn.all.bias": (8,)} | HEAD
+    port = {"attn.all.weight": (8, 4), "attn.all.bias": (8,)}
     reference = {"attn.first.weight": (6, 4), "attn.first.bias": (6,)}
-    reference |= {"attn.second.weight": (2, 4), "attn.second.bias": (2,)} | HEAD
-    _, entries, _ = suggested(port, reference)
+    reference |= {"attn.second.weight": (2, 4), "attn.second.bias": (2,)}
+    entries, _ = suggested(port, reference)
     assert entries == {
         f"attn.all.{leaf}": {"from": [f"attn.first.{leaf}", f"attn.second.{leaf}"]}
         for leaf in ("weight", "bias")
     }
-    assert not pairs_with(port, reference, entries).problems
+    assert pair_with(entries, port, reference)
 
 
 def test_parts_not_adding_up_are_not_joined():
-    port = {"attn.all.weight": (9, 4)} | HEAD
-    reference = {"attn.first.weight": (6, 4), "attn.second.weight": (2, 4)} | HEAD
-    _, entries, others = suggested(port, reference)
+    port = {"attn.all.weight": (9, 4)}
+    entries, lines = suggested(port, {"attn.first.weight": (6, 4), "attn.second.weight": (2, 4)})
     assert entries == {"attn.all.weight": None}
-    assert any("attn.first.weight" in line for line in others)
+    assert any("attn.first.weight" in line for line in lines)
 
 
 def test_null_is_suggested_for_a_constant():
-    port = {"strides": (3,)} | HEAD
-    names, entries, (line,) = suggested(port, HEAD)
-    assert any("strides" in line for line in names.problems)
+    entries, (line,) = suggested({"strides": (3,)}, {})
     assert entries == {"strides": None}
     assert "null" in line
-    assert not pairs_with(port, HEAD, entries).problems
+    assert pair_with(entries, {"strides": (3,)}, {})
 
 
 def test_all_arrays_of_one_shape_are_named():
-    port = {"x.scale": (5,)} | HEAD
-    reference = {"y.gain": (5,), "z.gain": (5,)} | HEAD
-    _, entries, others = suggested(port, reference)
+    entries, lines = suggested({"x.scale": (5,)}, {"y.gain": (5,), "z.gain": (5,)})
     assert entries == {"x.scale": "y.gain"}
-    assert any("y.gain, z.gain" in line for line in others)
-    assert any("no array that fits" in line and "z.gain" in line for line in others)
+    assert any("y.gain, z.gain" in line for line in lines)
+    assert any("no array that fits" in line and "z.gain" in line for line in lines)
 
 
 def test_arrays_in_attributes_of_ports_are_named():

@@ -3,12 +3,11 @@
 import dataclasses
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from pure.test_verdict import NAMES, trace
+from pure.test_verdict import NAMES, item_of, stage_of, trace
 from resnet_fn.parity.compare.coverage import coverage_of
 from resnet_fn.parity.compare.layers import compare_layers
 from resnet_fn.parity.compare.measures import integer_difference
@@ -35,14 +34,9 @@ from resnet_fn.parity.trace.stages import (
     LOSS,
     STATISTICS,
     TRAJECTORY,
-    StageId,
 )
 
 LATER_GRADIENTS = dataclasses.replace(GRADIENTS, batch=EVERY_LATER)
-
-
-def stage_of(found, stage: StageId) -> Stage:
-    return next(one for one in found.stages if dataclasses.replace(one.id, update=0) == stage)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -71,16 +65,18 @@ def test_an_undecided_array_is_counted():
     assert stage_of(found, LATER_GRADIENTS).note.startswith("without 1 array that has")
 
 
-def test_an_undecided_layer_does_not_count_as_compared():
+def test_an_undecided_layer_is_counted_and_not_as_compared():
     port, reference = trace(7), trace(7)
     assert verdict(port, reference, NAMES).coverage.facts["layers compared"] == 1
-    for mode, layers in port.layers.items():
-        port.layers[mode] = [dataclasses.replace(one, output=1.1 * one.output) for one in layers]
-        for layer in reference.layers[mode]:
-            layer.output_rounding = 0.5
-    found = verdict(port, reference, NAMES)
-    assert {one.output.verdict for one in found.layers} == {"undecided"}
-    assert found.coverage.facts["layers compared"] == 0
+    for mode in ("eval", "train"):
+        (layer,) = reference.layers[mode]
+        port.layers[mode] = [dataclasses.replace(layer, output=1.1 * layer.output)]
+        reference.layers[mode] = [dataclasses.replace(layer, output_rounding=0.5)]
+    result = verdict(port, reference, NAMES)
+    assert (result.agrees, result.counts[0]) == (True, 2)
+    assert {layer.output.verdict for layer in result.layers} == {"undecided"}
+    assert {stage.verdict for stage in result.stages if stage.id.name == "layers"} == {"skipped"}
+    assert result.coverage.facts["layers compared"] == 0
 
 
 def test_a_failing_search_hides_no_other_cause():
@@ -102,19 +98,6 @@ def test_a_stage_without_a_decided_array_is_undecided():
     assert "a relative rounding error of 0.5" in findings(found)[1]
 
 
-def test_an_undecided_layer_makes_no_stage_undecided():
-    port, reference = trace(7), trace(7)
-    for mode in ("eval", "train"):
-        layer = reference.layers[mode][0]
-        moved = dataclasses.replace(layer, output=layer.output * 1.1)
-        port.layers[mode] = [moved]
-        reference.layers[mode] = [dataclasses.replace(layer, output_rounding=0.5)]
-    found = verdict(port, reference, NAMES)
-    assert found.agrees
-    assert found.counts[0] == 2
-    assert {one.verdict for one in found.stages if one.id.name == "layers"} == {"skipped"}
-
-
 def test_an_undecided_activation_accuses_no_layer():
     """A reference with norm and activation in one layer, beside a port that has them apart."""
     rng = np.random.default_rng(0)
@@ -130,13 +113,9 @@ def test_an_undecided_activation_accuses_no_layer():
 
 
 def test_a_stage_without_numbers_has_a_reason():
-    verdicts = {one: Stage(LOSS, absent=one).verdict for one in Absent}
-    assert verdicts == {
-        Absent.NOT_IN_TASK: "skipped",
-        Absent.TOO_SHORT: "skipped",
-        Absent.CHAOTIC: "skipped",
-        Absent.NOT_READ: "undecided",
-    }
+    for reason in Absent:
+        expected = "undecided" if reason is Absent.NOT_READ else "skipped"
+        assert Stage(LOSS, absent=reason).verdict == expected
     assert Stage(LOSS).verdict == "undecided"  # a rule that forgets the reason does not agree
     assert not_in_task(LOSS, "not asked for").verdict == "skipped"
 
@@ -151,130 +130,117 @@ def test_a_port_without_updates_is_undecided():
 
 
 def test_a_change_seen_anywhere_is_not_too_small():
-    (seen,) = [stage for stage in verdict(trace(7), trace(7), NAMES).stages if stage.id == CHANGE]
+    both = trace(7)
+    seen = stage_of(verdict(both, both, NAMES), CHANGE)
     hidden = Stage(LAST, too_small=("conv.weight", "other"))
-    lines = coverage_of(both_sides(trace(7), trace(7), NAMES, False), [seen, hidden], Probed())
+    lines = coverage_of(both_sides(both, both, NAMES, False), [seen, hidden], Probed())
     assert "rate too small to see the change of other" in lines.not_exercised
 
 
 def test_one_update_is_named_as_too_short():
-    one = trace(7)
-    one.run = dataclasses.replace(one.run, after=one.run.after[:1])
-    found = verdict(one, one, NAMES)
-    assert stage_of(found, LAST).verdict == "skipped"
-    assert any("momentum" in line for line in found.coverage.not_exercised)
+    both = trace(7)
+    both.run.after = both.run.after[:1]
+    result = verdict(both, both, NAMES)
+    assert stage_of(result, LAST).verdict == "skipped"
+    assert any("momentum" in line for line in result.coverage.not_exercised)
 
 
 def test_outputs_without_numbers_do_not_agree():
-    port, reference = trace(7), trace(7)
-    for side in (port, reference):
-        side.run.eval_outputs = {}
-    found = verdict(port, reference, NAMES)
-    assert "forward" in {stage.id.name for stage in found.undecided}
+    both = trace(7)
+    both.run.eval_outputs = {}
+    assert stage_of(verdict(both, both, NAMES), EVAL_FORWARD).verdict == "undecided"
 
 
-@pytest.mark.parametrize("wrong", ["boxes", "logits"])
-def test_only_a_shape_that_rounding_changes_is_undecided(wrong):
+@pytest.mark.parametrize(("wrong", "expected"), [("boxes", "undecided"), ("logits", "DIFFERS")])
+def test_only_a_shape_that_rounding_changes_is_undecided(wrong, expected):
     """The size of `boxes` depends on rounding; that of `logits` does not."""
     port, reference = trace(7), trace(7)
-    for side in (port, reference):
-        side.run.eval_outputs = {"logits": np.ones((2, 5)), "boxes": np.ones((3, 4))}
-    port.run.eval_outputs = {**port.run.eval_outputs, wrong: np.ones((2, 4))}
+    outputs = {"logits": np.ones((2, 5)), "boxes": np.ones((3, 4))}
+    reference.run.eval_outputs = outputs
+    port.run.eval_outputs = {**outputs, wrong: np.ones((2, 4))}
     reference.rounding[EVAL_FORWARD] = {"logits": 1e-6, "boxes": math.inf}
-    stage = stage_of(verdict(port, reference, NAMES), EVAL_FORWARD)
-    assert stage.verdict == ("undecided" if wrong == "boxes" else "DIFFERS")
+    assert stage_of(verdict(port, reference, NAMES), EVAL_FORWARD).verdict == expected
 
 
-def test_integers_are_compared_by_value_whatever_the_width():
-    large = 2**60
-    ids = np.array([large, 7], np.int64)
-    assert integer_difference("ids", ids.astype(np.uint64), ids, None).verdict == "ok"
-    next_id = np.array([large + 1, 7], np.int64)
-    assert integer_difference("ids", ids, next_id, None).verdict == "DIFFERS"
-    assert relative_error(ids, next_id) > 0
-    small = np.array([100_000, 100_001])
-    assert integer_difference("ids", small.astype(np.int32), small, None).verdict == "ok"
-    assert integer_difference("ids", small + 1, small, None).verdict == "DIFFERS"
-    assert (
-        integer_difference(
-            "mask", np.array([0, 1], np.uint8), np.array([False, True]), None
-        ).verdict
-        == "ok"
-    )
-
-
-def test_integers_that_rounding_changes_are_excused_and_counted():
-    reference = np.arange(200)
-    changing = np.zeros(200, bool)
-    changing[:2] = True
-    port = reference.copy()
-    port[0] += 1
-    found = integer_difference("ids", port, reference, changing)
-    assert (found.verdict, found.why) == (
-        "ok",
-        "1 of 200 integers excused, which change by rounding",
-    )
-    port[5] += 1
-    assert integer_difference("ids", port, reference, changing).verdict == "DIFFERS"
-
-
-def test_more_integers_that_change_decide_nothing():
-    reference = np.arange(200)
-    changing = np.zeros(200, bool)
-    changing[:3] = True
-    port = reference.copy()
-    assert integer_difference("ids", port, reference, changing).verdict == "ok"
-    port[0] += 1
-    found = integer_difference("ids", port, reference, changing)
-    assert (found.verdict, found.doubt[:18]) == ("undecided", "3 of 200 integers ")
-    assert integer_difference("ids", port + 1, reference, changing).verdict == "DIFFERS"
+LARGE, SMALL = np.array([2**60, 7]), np.array([100_000, 100_001])
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("port", "reference", "expected"),
     [
-        MadeOf((Part("count", sign=-1),)),
-        MadeOf((Part("count"), Part("other")), added=True),
-        MadeOf((Part("count"), Part("same"))),
+        (LARGE.astype(np.uint64), LARGE, "ok"),
+        (LARGE, LARGE + np.array([1, 0]), "DIFFERS"),
+        (SMALL.astype(np.int32), SMALL, "ok"),
+        (SMALL + 1, SMALL, "DIFFERS"),
+        (np.array([0, 1], np.uint8), np.array([False, True]), "ok"),
+    ],
+)
+def test_integers_are_compared_by_value_whatever_the_width(port, reference, expected):
+    assert integer_difference("ids", port, reference, None).verdict == expected
+    assert (relative_error(port, reference) > 0) == (expected == "DIFFERS")
+
+
+@pytest.mark.parametrize(
+    ("changing", "wrong", "verdicts"),
+    [
+        (2, [0, 5], ["ok", "ok", "DIFFERS"]),
+        (3, range(200), ["ok", "undecided", "DIFFERS"]),  # it decides little
+    ],
+)
+def test_integers_that_rounding_changes_are_excused_and_counted(changing, wrong, verdicts):
+    """The port has no wrong integer, the first alone, or several."""
+    reference = np.arange(200)
+    items = [
+        integer_difference("ids", reference + apart, reference, reference < changing)
+        for apart in (0, reference == 0, np.isin(reference, wrong))
+    ]
+    assert [item.verdict for item in items] == verdicts
+    if changing == 2:
+        assert items[1].why == "1 of 200 integers excused, which change by rounding"
+    else:
+        assert items[1].doubt.startswith("3 of 200 integers ")
+
+
+def counted(sources: dict[str, MadeOf], arrays: dict[str, np.ndarray], changing, wrong: str):
+    """How an array is compared that updates set, and of which the port's first number is wrong."""
+    port, reference = trace(7), trace(7)
+    built = {name: source.build(arrays.get) for name, source in sources.items()}
+    for side, counts in ((port, built), (reference, arrays)):
+        side.run.start |= {name: np.zeros_like(count) for name, count in counts.items()}
+        for after in side.run.after:
+            after |= counts
+    reference.changing = {STATISTICS: changing}
+    port.run.after[0][wrong] = built[wrong] + (np.arange(built[wrong].size) == 0)
+    names = dataclasses.replace(NAMES, parameters=NAMES.parameters | sources)
+    return item_of(stage_of(verdict(port, reference, names), STATISTICS), wrong)
+
+
+THREE_CHANGE = np.arange(400) < 3
+
+
+@pytest.mark.parametrize(
+    ("source", "size"),
+    [
+        (MadeOf((Part("count", sign=-1),)), 400),
+        (MadeOf((Part("count"), Part("other")), added=True), 400),
+        (MadeOf((Part("count"), Part("same"))), 800),
     ],
     ids=["negative", "sum", "joined"],
 )
-def test_masks_of_changing_integers_are_built_by_map(source):
+def test_masks_of_changing_integers_are_built_by_map(source, size):
     """Without a sign, and where only one of two arrays changes."""
-    port, reference = trace(7), trace(7)
-    after = dict.fromkeys(("count", "other", "same"), np.arange(400))
-    built = source.build(after.get)
-    changing = np.zeros(400, bool)
-    changing[:3] = True
-    for side, arrays in ((port, {"steps": built}), (reference, after)):
-        side.run.start |= {name: np.zeros_like(array) for name, array in arrays.items()}
-        for one in side.run.after:
-            one |= arrays
-    reference.changing = {STATISTICS: {"count": changing, "other": changing}}
-    excused = built.copy()
-    excused[0] += 1
-    port.run.after[0] = port.run.after[0] | {"steps": excused}
-    names = dataclasses.replace(NAMES, parameters={**NAMES.parameters, "steps": source})
-    stage = stage_of(verdict(port, reference, names), STATISTICS)
-    (item,) = (one for one in stage.differences if one.name == "steps")
-    words = f"1 of {built.size} integers excused, which change by rounding"
+    arrays = dict.fromkeys(("count", "other", "same"), np.arange(400))
+    changing = dict.fromkeys(("count", "other"), THREE_CHANGE)
+    item = counted({"steps": source}, arrays, changing, "steps")
+    words = f"1 of {size} integers excused, which change by rounding"
     assert (item.verdict, item.why) == ("ok", words)
 
 
 def test_integers_that_never_change_are_not_called_excused():
     """Where others of the stage change by rounding."""
-    port, reference = trace(7), trace(7)
-    counts = {name: np.arange(400) for name in ("count", "same")}
-    for side in (port, reference):
-        side.run.start |= {name: np.zeros_like(one) for name, one in counts.items()}
-        for one in side.run.after:
-            one |= counts
-    reference.changing = {STATISTICS: {"count": counts["count"] < 3}}
-    port.run.after[0] = port.run.after[0] | {"same": counts["same"] + 1}
-    sources = {name: MadeOf((Part(name),)) for name in counts}
-    names = dataclasses.replace(NAMES, parameters=NAMES.parameters | sources)
-    stage = stage_of(verdict(port, reference, names), STATISTICS)
-    (item,) = (one for one in stage.differences if one.name == "same")
+    arrays = dict.fromkeys(("count", "same"), np.arange(400))
+    sources = {name: MadeOf((Part(name),)) for name in arrays}
+    item = counted(sources, arrays, {"count": THREE_CHANGE}, "same")
     assert (item.verdict, item.why) == ("DIFFERS", "equal")
 
 
@@ -290,8 +256,9 @@ def test_numbers_beyond_float32_count_as_its_largest():
 def test_complex_numbers_are_pairs_of_parts():
     whole = np.array([1 + 2j, 3 - 4j], np.complex64)
     assert as_real(whole).tolist() == [[1, 2], [3, -4]]
-    assert (as_complex(as_real(whole)) == whole).all()
-    assert as_complex(as_real(whole)).dtype == np.complex64
+    again = as_complex(as_real(whole))
+    np.testing.assert_array_equal(again, whole)
+    assert again.dtype == np.complex64
 
 
 @dataclasses.dataclass
@@ -309,13 +276,12 @@ class Settings:
 
 def test_leaves_of_all_kinds_are_named():
     x = np.ones(3, np.float32)
-    assert list(named_outputs(x)) == ["logits"]
-    assert list(named_outputs(Output(x, [x, {"a": 0.5}]))) == [
-        "logits logits",
-        "logits aux 0",
-        "logits aux 1 a",
-    ]
-    assert list(named_outputs(Settings(x))) == ["logits logits", "logits top (number)"]
+    for outputs, names in (
+        (x, ["logits"]),
+        (Output(x, [x, {"a": 0.5}]), ["logits logits", "logits aux 0", "logits aux 1 a"]),
+        (Settings(x), ["logits logits", "logits top (number)"]),
+    ):
+        assert list(named_outputs(outputs)) == names
     assert named_outputs(("ab", True))["logits 0 (text)"].tolist() == [97, 98]
     assert unread((x, (one for one in x))) == ["logits 1 (generator)"]
     assert unread((x, None, np.float32, len)) == []
@@ -334,7 +300,7 @@ def of_batches(*stages: Stage) -> Stage:
     """The stage of further batches, of which each gives one of these."""
 
     class OfBatch(RunRule):
-        def compare(self, sides: Any) -> Stage:
+        def compare(self, sides) -> Stage:
             return stages[sides.batch - 2]
 
     batches = [SimpleNamespace(batch=2 + index, otherwise=None) for index in range(len(stages))]
@@ -344,13 +310,14 @@ def of_batches(*stages: Stage) -> Stage:
     return stage
 
 
+SAME = Stage(EVAL_FORWARD, [difference("logits", np.ones(2), np.ones(2), 1e-5)])
+
+
 @pytest.mark.parametrize("other_decides", [False, True])
 def test_an_undecided_batch_is_no_silent_ok(other_decides):
     """Another batch may decide the stage; the note has the reason."""
     unclear = Stage(EVAL_FORWARD, undecided="sizes that rounding changes")
-    array = np.float32([1, 2])
-    same = Stage(EVAL_FORWARD, [difference("logits", array, array, 1e-5)])
-    stage = of_batches(unclear, same if other_decides else unclear)
+    stage = of_batches(unclear, SAME if other_decides else unclear)
     assert stage.verdict == ("ok" if other_decides else UNDECIDED)
     assert "sizes" in (stage.note if other_decides else stage.undecided)
 
@@ -363,15 +330,12 @@ def test_an_unread_batch_is_undecided_in_any_order(order):
 
 def test_arrays_too_small_in_another_run_are_named():
     small = dataclasses.replace(not_in_task(EVAL_FORWARD, "too small"), too_small=["w"])
-    array = np.float32([1, 2])
-    same = Stage(EVAL_FORWARD, [difference("logits", array, array, 1e-5)])
-    assert of_batches(small, same).too_small == ["w"]
+    assert of_batches(small, SAME).too_small == ["w"]
 
 
 def test_all_that_draws_is_named_beside_other_reasons():
     port, reference = trace(7), trace(7)
-    port = dataclasses.replace(port, random_train="noise")
-    reference = dataclasses.replace(reference, random_train="forward, at net.py:3")
+    port.random_train, reference.random_train = "noise", "forward, at net.py:3"
     stage = undecided_if_random(Stage(LOSS, undecided="not read"), port, reference)
     assert stage.verdict == UNDECIDED
     words = "in the net noise and in the reference forward, at net.py:3 draw random numbers"

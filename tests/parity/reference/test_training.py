@@ -8,7 +8,7 @@ from pathlib import Path
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 
 import resnet_fn
 from resnet_fn.config.recipe import Recipe
@@ -24,6 +24,7 @@ from resnet_fn.parity.trace.plan import AveragePlan
 from resnet_fn.update.average import make_average, move_average
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_optimizer
+from small_nets import cell, module, ones, t, torch
 
 BATCHES = make_batches(4, 4, 1, 2, 3)
 
@@ -41,35 +42,31 @@ CASES = [
 
 def published(logits, targets, loss, label_smoothing, smoothing_over):
     """Szegedy 2016 and Lin 2017 as they are printed, in float64."""
-    s, rest = label_smoothing, 5 if smoothing_over == "all" else 4
-    others = 1 if smoothing_over == "all" else 1 - targets
+    s, (rest, others) = label_smoothing, (5, 1) if smoothing_over == "all" else (4, 1 - targets)
     targets = (1 - s) * targets + s / rest * others
     if loss == "cross_entropy":
-        return (
-            -(targets * np.log(np.exp(logits) / np.exp(logits).sum(1, keepdims=True))).sum(1).mean()
-        )
+        softmax = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        return -(targets * np.log(softmax)).sum(1).mean()
     p = 1 / (1 + np.exp(-logits))
-    if loss == "bce":
-        return -(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean()
     entropy = -(targets * np.log(p) + (1 - targets) * np.log(1 - p))
+    if loss == "bce":
+        return entropy.mean()
     p_t, alpha_t = targets * p + (1 - targets) * (1 - p), 0.25 * targets + 0.75 * (1 - targets)
     return (alpha_t * (1 - p_t) ** 2 * entropy).sum(1).mean()
 
 
 @pytest.mark.parametrize("labels", [HARD, SOFT], ids=["classes", "probabilities"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
-def test_each_loss_is_ours_and_the_published_formula(torch, device, case, labels):
-    recipe = dataclasses.replace(Recipe(), **case)
-    loss = recipe_loss(plan_of(recipe, BATCHES).loss)
+def test_each_loss_is_ours_and_the_published_formula(device, case, labels):
+    loss = recipe_loss(plan_of(dataclasses.replace(Recipe(), **case), BATCHES).loss)
     logits = torch.tensor(LOGITS, requires_grad=True)
     value = loss(logits, torch.tensor(labels))
     value.backward()
     targets = (np.eye(5)[labels] if labels.ndim == 1 else labels).astype(np.float64)
     exact = loss(torch.tensor(LOGITS).double(), torch.tensor(labels))
     assert exact.dtype == torch.float64
-    assert exact.item() == pytest.approx(
-        published(LOGITS.astype(np.float64), targets, **case), rel=1e-12
-    )
+    expected = published(LOGITS.astype(np.float64), targets, **case)
+    assert exact.item() == pytest.approx(expected, rel=1e-12)
     ours = make_loss(case["label_smoothing"], case["loss"], case["smoothing_over"])
     ours_value, ours_gradient = mindspore.value_and_grad(ours)(Tensor(LOGITS), Tensor(labels))
     assert float(ours_value.asnumpy()) == pytest.approx(value.item(), rel=1e-6)
@@ -89,86 +86,65 @@ RECIPES = [
     {"optimizer": "lion", "beta2": 0.99},
     {"optimizer": "lamb", "beta2": 0.95, "epsilon": 0.1},
 ]
-NAMES = ("scale", "dense.weight", "dense.bias", "norm.weight", "norm.bias")
-UPDATES = 6
+SHAPES = {
+    "scale": (3,),  # a layer scale, in the port gamma: a weight like others
+    "dense.weight": (3, 4),
+    "dense.bias": (3,),
+    "norm.weight": (3,),
+    "norm.bias": (3,),
+}
+START, *GRADIENTS = (
+    [RNG.normal(size=shape).astype(np.float32) for shape in SHAPES.values()] for _ in range(7)
+)
+RATES = np.linspace(0.1, 0.01, 6)
 
 
-class Cell(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.gamma = Parameter(ops.ones(3), name="gamma")  # a layer scale: a weight like others
-        self.dense, self.norm = nn.Dense(4, 3), nn.LayerNorm([3])
-
-
-@pytest.fixture
-def module(torch):
-    class Module(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.scale = torch.nn.Parameter(torch.ones(3))
-            self.dense, self.norm = torch.nn.Linear(4, 3), torch.nn.LayerNorm(3)
-
-    return Module()
-
-
-def problem():
-    rng = np.random.default_rng(0)
-    shapes = [(3,), (3, 4), (3,), (3,), (3,)]
-    start = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    gradients = [
-        [rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(UPDATES)
-    ]
-    return start, gradients, list(np.linspace(0.1, 0.01, UPDATES))
-
-
-def run_torch(torch, module, recipe):
-    start, gradients, rates = problem()
-    parameters = dict(module.named_parameters())
-    assert tuple(parameters) == NAMES
-    with torch.no_grad():
-        for parameter, value in zip(parameters.values(), start, strict=True):
-            parameter.copy_(torch.tensor(value))
-    optimizer = recipe_optimizer(plan_of(recipe, BATCHES).optimizer, module)
-    for given, rate in zip(gradients, rates, strict=True):
+def run_torch(recipe):
+    """The weights after six updates."""
+    net = module(None, dense=t.Linear(4, 3), norm=t.LayerNorm(3), scale=t.Parameter(torch.ones(3)))
+    assert list(dict(net.named_parameters())) == list(SHAPES)
+    parameters = list(net.parameters())
+    for parameter, array in zip(parameters, START, strict=True):
+        parameter.data = torch.tensor(array)
+    optimizer = recipe_optimizer(plan_of(recipe, BATCHES).optimizer, net)
+    for gradients, rate in zip(GRADIENTS, RATES, strict=True):
         for group in optimizer.param_groups:
             group["lr"] = rate
-        for parameter, gradient in zip(parameters.values(), given, strict=True):
-            parameter.grad = torch.tensor(gradient).to(parameter.dtype)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = torch.tensor(gradient)
         optimizer.step()
-    return [parameter.detach().numpy() for parameter in parameters.values()]
+    return [parameter.detach().numpy() for parameter in parameters]
+
+
+def run_ours(recipe):
+    net = cell(lambda self: None, gamma=ones(3), dense=nn.Dense(4, 3), norm=nn.LayerNorm([3]))
+    parameters = net.trainable_params()
+    for parameter, array in zip(parameters, START, strict=True):
+        ops.assign(parameter, Tensor(array))
+    update = make_optimizer(recipe, net).update
+
+    @mindspore.jit
+    def step(rate, *gradients):
+        update(gradients, rate)
+        return rate * 1.0
+
+    for gradients, rate in zip(GRADIENTS, RATES, strict=True):
+        step(Tensor(rate, mindspore.float32), *map(Tensor, gradients))
+    return [parameter.asnumpy() for parameter in parameters]
 
 
 @pytest.mark.parametrize("decay_all", [False, True])
 @pytest.mark.parametrize("fields", RECIPES, ids=lambda fields: "-".join(map(str, fields.values())))
-def test_six_updates_of_each_optimizer_are_ours(torch, device, module, fields, decay_all):
+def test_six_updates_of_each_optimizer_are_ours(device, fields, decay_all):
     recipe = Recipe(**{**COMMON, **fields, "decay_all": decay_all})
-    theirs = run_torch(torch, module, recipe)
-    start, gradients, rates = problem()
-    net = Cell()
-    assert len(net.trainable_params()) == len(start)
-    for parameter, value in zip(net.trainable_params(), start, strict=True):
-        ops.assign(parameter, Tensor(value))
-    update = make_optimizer(recipe, net).update
-
-    @mindspore.jit
-    def step(rate, *given):
-        update(given, rate)
-        return rate * 1.0
-
-    for given, rate in zip(gradients, rates, strict=True):
-        step(Tensor(rate, mindspore.float32), *map(Tensor, given))
-    for ours, other in zip(net.trainable_params(), theirs, strict=True):
-        assert np.linalg.norm(ours.asnumpy() - other) <= 1e-6 * np.linalg.norm(other), ours.name
+    for name, ours, theirs in zip(SHAPES, run_ours(recipe), run_torch(recipe), strict=True):
+        assert np.linalg.norm(ours - theirs) <= 1e-6 * np.linalg.norm(theirs), name
 
 
-def test_decay_goes_by_the_kind_of_layer(torch):
-    net = torch.nn.Module()
-    net.norms = torch.nn.ModuleList(
-        [torch.nn.BatchNorm2d(4), torch.nn.GroupNorm(2, 4), torch.nn.InstanceNorm1d(4, affine=True)]
-    )
-    net.lstm, net.attention = torch.nn.LSTM(4, 4), torch.nn.MultiheadAttention(4, 1)
-    net.gamma = torch.nn.Parameter(torch.ones(4))
-    net.tied = torch.nn.Linear(4, 4)
+def test_decay_goes_by_the_kind_of_layer():
+    norms = t.BatchNorm2d(4), t.GroupNorm(2, 4), t.InstanceNorm1d(4, affine=True)
+    layers = {"lstm": t.LSTM(4, 4), "attention": t.MultiheadAttention(4, 1), "tied": t.Linear(4, 4)}
+    net = module(None, norms=t.ModuleList(norms), **layers, gamma=t.Parameter(torch.ones(4)))
     net.tied.weight = net.lstm.weight_hh_l0
     net.tied.bias.requires_grad = False
     names = {id(parameter): name for name, parameter in net.named_parameters()}
@@ -187,34 +163,34 @@ def test_decay_goes_by_the_kind_of_layer(torch):
 
 
 @pytest.mark.parametrize(("every", "start"), [(1, 0), (3, 0), (2, 3), (1, 2)])
-def test_the_average_is_ours_and_its_definition(torch, device, every, start):
+def test_the_average_is_ours_and_its_definition(device, every, start):
     """ema ← d · ema + (1 − d) · value every so many updates; a copy until the start; statistics
     like weights.
     """
     recipe = Recipe(ema=0.9, ema_every=every, ema_start=start / 2, ema_warmup=False)
-    module, values = torch.nn.BatchNorm1d(3).double(), np.random.default_rng(0).normal(size=(8, 3))
-    net = nn.BatchNorm1d(3)
-    ours = net.moving_mean
-    module.running_mean[:] = 0
-    average = Average(module, AveragePlan(0.9, every, start))
-    ema = make_average(net, recipe, 2.0)
-    followed = ema.averages[[id(parameter) for parameter in ema.followed].index(id(ours))]
+    reference, net = t.BatchNorm1d(3).double(), nn.BatchNorm1d(3)
+    average, ema = (
+        Average(reference, AveragePlan(0.9, every, start)),
+        make_average(net, recipe, 2.0),
+    )
+    index = [id(parameter) for parameter in ema.followed].index(id(net.moving_mean))
     expected = np.zeros(3)
-    for t, value in enumerate(values, 1):
-        module.running_mean[:] = torch.tensor(value)
-        average.update(module)
-        ops.assign(ours, Tensor(value.astype(np.float32)))
+    for number, value in enumerate(RNG.normal(size=(8, 3)), 1):
+        reference.running_mean[:] = torch.tensor(value)
+        average.update(reference)
+        ops.assign(net.moving_mean, Tensor(value.astype(np.float32)))
         move_average(ema.averages, *ema[1:])
-        if t <= start:
+        if number <= start:
             expected = value
-        elif t % every == 0:
+        elif number % every == 0:
             expected = 0.9 * expected + 0.1 * value
         np.testing.assert_allclose(average.module.running_mean.numpy(), expected, rtol=1e-12)
-        np.testing.assert_allclose(followed.asnumpy(), expected, rtol=1e-5, atol=1e-6)
-    assert average.module is not module
+        ours = ema.averages[index].asnumpy()
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+    assert average.module is not reference
 
 
-def test_recording_a_reference_needs_torch_and_numpy_alone(torch, python, tmp_path):
+def test_recording_a_reference_needs_torch_and_numpy_alone(python, tmp_path):
     """Not even what MindSpore would have installed."""
     code = "import sys; sys.modules['mindspore'] = sys.modules['psutil'] = None\n"
     code += "from resnet_fn.parity.__main__ import main\n"

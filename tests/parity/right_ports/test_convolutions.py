@@ -1,10 +1,9 @@
 """Right ports of convolutions, norms and blocks agree."""
 
 import dataclasses
-from typing import Any
 
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import nn, ops
 
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
@@ -37,106 +36,100 @@ pytestmark = pytest.mark.usefixtures("device")
 CLIPPED = dataclasses.replace(SGD, clip_norm=0.5)
 
 
-class ConvNeXtBlock(t.Module):
-    def __init__(self):
-        super().__init__()
-        self.dwconv, self.norm = t.Conv2d(8, 8, 7, padding=3, groups=8), t.LayerNorm(8, eps=1e-6)
-        self.pwconv1, self.act, self.pwconv2 = t.Linear(8, 32), t.GELU(), t.Linear(32, 8)
-        self.gamma = t.Parameter(torch.full((8,), 0.5))
-
-    def forward(self, x):
-        out = self.norm(self.dwconv(x).permute(0, 2, 3, 1))
-        return x + (self.gamma * self.pwconv2(self.act(self.pwconv1(out)))).permute(0, 3, 1, 2)
+def convnext(self, x):
+    out = self.norm(self.dwconv(x).permute(0, 2, 3, 1))
+    return x + (self.gamma * self.pwconv2(self.act(self.pwconv1(out)))).permute(0, 3, 1, 2)
 
 
-class PortedConvNeXtBlock(nn.Cell):
+def convnext_block():
+    return module(
+        convnext,
+        dwconv=t.Conv2d(8, 8, 7, padding=3, groups=8),
+        norm=t.LayerNorm(8, eps=1e-6),
+        pwconv1=t.Linear(8, 32),
+        act=t.GELU(),
+        pwconv2=t.Linear(32, 8),
+        gamma=t.Parameter(torch.full((8,), 0.5)),
+    )
+
+
+def ported_convnext(self, x):
+    out = self.ln(self.depth(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    return x + self.scale.reshape(1, -1, 1, 1) * self.narrow(self.gelu(self.wide(out)))
+
+
+def ported_convnext_block() -> nn.Cell:
     """Dense layers as convolutions of one pixel, channels last inside the norm only."""
-
-    def __init__(self):
-        super().__init__()
-        self.depth, self.ln = (
-            nn.Conv2d(8, 8, 7, group=8, has_bias=True),
-            nn.LayerNorm((8,), epsilon=1e-6),
-        )
-        self.wide, self.narrow = (
-            nn.Conv2d(8, 32, 1, has_bias=True),
-            nn.Conv2d(32, 8, 1, has_bias=True),
-        )
-        self.gelu, self.scale = nn.GELU(approximate=False), ones(8)
-
-    def construct(self, x):
-        out = self.ln(self.depth(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return x + self.scale.reshape(1, -1, 1, 1) * self.narrow(self.gelu(self.wide(out)))
+    return cell(
+        ported_convnext,
+        depth=nn.Conv2d(8, 8, 7, group=8, has_bias=True),
+        ln=nn.LayerNorm((8,), epsilon=1e-6),
+        wide=nn.Conv2d(8, 32, 1, has_bias=True),
+        narrow=nn.Conv2d(32, 8, 1, has_bias=True),
+        gelu=nn.GELU(approximate=False),
+        scale=ones(8),
+    )
 
 
-class UNet(t.Module):
-    def __init__(self):
-        super().__init__()
-        self.enter = t.Sequential(t.Conv2d(3, 6, 3, padding=1), t.GroupNorm(2, 6), t.SiLU())
-        self.down, self.norm = t.Conv2d(6, 12, 3, 2, 1), t.InstanceNorm2d(12, affine=True)
-        self.up, self.small = (
-            t.ConvTranspose2d(12, 6, 3, 2, 1, output_padding=1),
-            t.Conv2d(12, 6, 1),
-        )
-        self.larger = t.Upsample(scale_factor=2, mode="bilinear")
-        self.act, self.leave = t.PReLU(18), t.Conv2d(18, 2, 3, padding=1)
-
-    def forward(self, x):
-        x = self.enter(x)
-        low = self.norm(self.down(x))
-        return self.leave(self.act(torch.cat([x, self.up(low), self.larger(self.small(low))], 1)))
+def unet(self, x):
+    x = self.enter(x)
+    return self.leave(torch.cat([x, self.up(self.norm(self.down(x)))], 1))
 
 
-class PortedUNet(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Conv2d(3, 6, 3, has_bias=True), nn.GroupNorm(2, 6)
-        self.c, self.d = (
-            nn.Conv2d(6, 12, 3, 2, pad_mode="pad", padding=1, has_bias=True),
-            nn.GroupNorm(12, 12),
-        )
-        self.e = nn.Conv2dTranspose(
-            12, 6, 3, 2, pad_mode="pad", padding=(1, 0, 1, 0), has_bias=True
-        )
-        self.f, self.h = nn.Conv2d(12, 6, 1, has_bias=True), nn.PReLU(18)
-        scale = {"scale_factor": (2.0, 2.0), "recompute_scale_factor": True}
-        self.g = nn.Upsample(**scale, mode="bilinear", align_corners=False)
-        self.i = nn.Conv2d(18, 2, 3, has_bias=True)
-
-    def construct(self, x):
-        x = ops.silu(self.b(self.a(x)))
-        low = self.d(self.c(x))
-        return self.i(self.h(ops.cat([x, self.e(low), self.g(self.f(low))], 1)))
+def ported_unet(self, x):
+    x = ops.silu(self.b(self.a(x)))
+    return self.f(ops.cat([x, self.e(self.d(self.c(x)))], 1))
 
 
-def centred(self: Any, x: Tensor) -> Tensor:
+def unets():
+    down = {"pad_mode": "pad", "padding": 1, "has_bias": True}
+    up = {**down, "padding": (1, 0, 1, 0)}
+    return lambda: module(
+        unet,
+        enter=t.Sequential(t.Conv2d(3, 6, 3, padding=1), t.GroupNorm(2, 6), t.SiLU()),
+        down=t.Conv2d(6, 12, 3, 2, 1),
+        norm=t.InstanceNorm2d(12, affine=True),
+        up=t.ConvTranspose2d(12, 6, 3, 2, 1, output_padding=1),
+        leave=t.Conv2d(12, 2, 3, padding=1),
+    ), lambda: cell(
+        ported_unet,
+        a=nn.Conv2d(3, 6, 3, has_bias=True),
+        b=nn.GroupNorm(2, 6),
+        c=nn.Conv2d(6, 12, 3, 2, **down),
+        d=nn.GroupNorm(12, 12),
+        e=nn.Conv2dTranspose(12, 6, 3, 2, **up),
+        f=nn.Conv2d(12, 2, 3, has_bias=True),
+    )
+
+
+def centred(self, x):
     """A layer norm by hand: its class is no norm's, whose weight a recipe would decay."""
     x = x - x.mean(-1, keep_dims=True)
     return x / ops.sqrt((x * x).mean(-1, keep_dims=True) + 1e-5) * self.weight + self.bias
 
 
 class Padded(Other):
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         return super().construct(ops.pad(x, (1,) * 4))
 
 
 class Repeated(Other):
     """One block three times, under one name."""
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         for _ in range(3):
             x = self.layers(x)
         return self.last(x)
 
 
-def residual(self: Any, x: Any) -> Any:
+def residual(self, x):
     """The shortcut's convolution has the shape of the last one."""
     x = torch.relu(self.norm(self.first(x)))
     out = self.inner_norm(self.inner(torch.relu(x - 0.1)))
     return self.head(torch.relu(out + self.skip(x)).mean((2, 3)))
 
 
-def ported_residual(self: Any, x: Tensor) -> Tensor:
+def ported_residual(self, x):
     """The shortcut is computed first."""
     x = ops.relu(self.bn_a(self.stem(x)))
     short = self.short(x)
@@ -144,7 +137,7 @@ def ported_residual(self: Any, x: Tensor) -> Tensor:
     return self.head(ops.relu(x + short).mean((2, 3)))
 
 
-def frozen(net: Any) -> Any:
+def frozen(net):
     """All but the last layer."""
     named = net.named_parameters() if isinstance(net, t.Module) else net.parameters_and_names()
     for name, parameter in named:
@@ -152,7 +145,7 @@ def frozen(net: Any) -> Any:
     return net
 
 
-def block() -> Any:
+def block():
     return t.Sequential(t.Linear(8, 8), t.BatchNorm1d(8), t.Sigmoid())
 
 
@@ -174,21 +167,17 @@ PAIRS = {
         images,
         lambda: theirs(
             residual,
-            **{
-                "first": t.Conv2d(3, 8, 3, padding=1),
-                "norm": t.BatchNorm2d(8),
-                "inner_norm": t.BatchNorm2d(8),
-            },
+            first=t.Conv2d(3, 8, 3, padding=1),
+            norm=t.BatchNorm2d(8),
+            inner_norm=t.BatchNorm2d(8),
             inner=t.Conv2d(8, 8, 3, padding=1, bias=False),
             skip=t.Sequential(t.Conv2d(8, 8, 3, padding=1, bias=False), t.BatchNorm2d(8)),
         ),
         lambda: ours(
             ported_residual,
-            **{
-                "stem": nn.Conv2d(3, 8, 3, has_bias=True),
-                "bn_a": nn.BatchNorm2d(8),
-                "bn_b": nn.BatchNorm2d(8),
-            },
+            stem=nn.Conv2d(3, 8, 3, has_bias=True),
+            bn_a=nn.BatchNorm2d(8),
+            bn_b=nn.BatchNorm2d(8),
             short=nn.SequentialCell(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)),
             body=nn.Conv2d(8, 8, 3),
         ),
@@ -204,18 +193,17 @@ PAIRS = {
     ),
     "ConvNeXt": Pair(
         lambda: (draw(2, 3, 16, 16), labels(2)),
-        lambda: Theirs(t.Conv2d(3, 8, 4, 4), ConvNeXtBlock(), ConvNeXtBlock()),
+        lambda: Theirs(t.Conv2d(3, 8, 4, 4), convnext_block(), convnext_block()),
         lambda: Other(
             nn.Conv2d(3, 8, 4, 4, pad_mode="valid", has_bias=True),
-            PortedConvNeXtBlock(),
-            PortedConvNeXtBlock(),
+            ported_convnext_block(),
+            ported_convnext_block(),
         ),
         ADAMW,
     ),
     "UNet": Pair(
         lambda: (draw(2, 3, 16, 16), draw(2, 2, 16, 16)),
-        UNet,
-        PortedUNet,
+        *unets(),
         options={"loss": ops.mse_loss, "reference_loss": F.mse_loss},
     ),
     "padding in a function, a Hardtanh for a ReLU6, nothing for a dropout of 0": Pair(
@@ -268,11 +256,11 @@ def test_a_right_port_of_each_kind_agrees(name):
 class NormAct(t.BatchNorm2d):
     """timm's BatchNormAct2d: a BatchNorm and the activation after it."""
 
-    def __init__(self, act: Any) -> None:
+    def __init__(self, act):
         super().__init__(8)
         self.act = act
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.act(super().forward(x))
 
 
@@ -298,7 +286,6 @@ PORTS = {
             nn.Dense(8, 8),
         ),
     ),
-    "a lazy layer": Pair(vector, lambda: Theirs(t.LazyLinear(8)), lambda: Ours(nn.Dense(8, 8))),
 }
 
 

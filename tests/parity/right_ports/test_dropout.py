@@ -2,7 +2,6 @@
 
 import dataclasses
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from small_nets import (
     PortedPath,
     Theirs,
     agrees,
+    cell,
     draw,
     labels,
     ladder_of,
@@ -36,8 +36,9 @@ F = torch.nn.functional
 pytestmark = pytest.mark.usefixtures("device")
 
 
-PORTS = {
-    "dropout that moves past a ReLU, which computes the same": Pair(
+def test_dropout_may_move_past_a_relu():
+    """Which computes the same."""
+    Pair(
         vector,
         lambda: Theirs(
             t.Linear(8, 8), t.Dropout(0.4), t.ReLU(), t.Linear(8, 8), t.ReLU(), t.Dropout(0.4)
@@ -50,16 +51,10 @@ PORTS = {
             nn.Dropout(p=0.4),
             nn.ReLU(),
         ),
-    ),
-}
+    ).climb()
 
 
-@pytest.mark.parametrize("name", PORTS)
-def test_each_right_port_agrees(name):
-    PORTS[name].climb()
-
-
-def layer_drop(share: Any) -> Any:
+def layer_drop(share):
     """Layers that are skipped at random in training, by a share in a configuration."""
 
     def forward(self, x):
@@ -142,34 +137,25 @@ def test_a_right_port_with_a_dropout_branch_agrees():
     """
 
     def forward(self, x):
-        return self.head(
-            (x + self.path(self.drop(self.fc2(self.drop(F.gelu(self.fc1(x))))))).mean(1)
-        )
+        branch = self.drop(self.fc2(self.drop(F.gelu(self.fc1(x)))))
+        return self.head((x + self.path(branch)).mean(1))
 
     def construct(self, x):
-        x = x + self.skip(
-            self.of_down(self.down(self.of_up(ops.gelu(self.up(x), approximate="none"))))
-        )
-        return self.head(x.mean(1))
+        branch = self.down(self.of_up(ops.gelu(self.up(x), approximate="none")))
+        return self.head((x + self.skip(self.of_down(branch))).mean(1))
 
-    layers = {
-        "fc1": t.Linear(8, 16),
-        "fc2": t.Linear(16, 8),
-        "drop": t.Dropout(0.1),
-        "path": DropPath(0.3),
-    }
+    layers = {"fc1": t.Linear(8, 16), "fc2": t.Linear(16, 8), "drop": t.Dropout(0.1)}
+    module = theirs(forward, **layers, path=DropPath(0.3))
     drops = {"of_up": nn.Dropout(p=0.1), "of_down": nn.Dropout(p=0.1), "skip": PortedPath(0.3)}
     net = ours(construct, up=nn.Dense(8, 16), down=nn.Dense(16, 8), **drops)
     batches = [(draw(6, 5, 8), labels(6)) for _ in range(2)]
     use = dataclasses.replace(ADAMW, clip_norm=0.1)
-    ladder = agrees(net, theirs(forward, **layers), batches, use, quick=False, mode="graph")
+    ladder = agrees(net, module, batches, use, quick=False, mode="graph")
     for name in ("train forward", "train layers", "loss", "gradients", "change by update 1"):
         assert stage_of(ladder, f"{name}, with dropout").differences
     assert len(stage_of(ladder, "dropout").differences) == 3
-    assert (
-        stage_of(ladder, "loss").worst.reference
-        != stage_of(ladder, "loss, with dropout").worst.reference
-    )
+    worst = [stage_of(ladder, title).worst.reference for title in ("loss", "loss, with dropout")]
+    assert worst[0] != worst[1]
 
 
 def test_dropout_agrees_with_channels_last():
@@ -182,19 +168,20 @@ def test_dropout_agrees_with_channels_last():
         t.Linear(80, 3),
     )
 
-    class Last(nn.Cell):
+    def construct(self, x):
         """The first layers have channels last; a dropout of channels is written for that."""
+        x = self.b(self.drop(self.a(x.transpose(0, 2, 3, 1))))
+        return self.head(self.channels(x.transpose(0, 3, 1, 2)).reshape(-1, 80))
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b, self.head = nn.Dense(3, 4), nn.Dense(4, 4), nn.Dense(80, 3)
-            self.drop, self.channels = nn.Dropout(p=0.3), nn.Dropout2d(0.3)
-
-        def construct(self, x: Tensor) -> Tensor:
-            x = self.b(self.drop(self.a(x.transpose(0, 2, 3, 1))))
-            return self.head(self.channels(x.transpose(0, 3, 1, 2)).reshape(-1, 80))
-
-    ladder = agrees(Last(), module, [(draw(4, 3, 5, 4), labels(4))] * 2, accumulate=2)
+    net = cell(
+        construct,
+        a=nn.Dense(3, 4),
+        drop=nn.Dropout(p=0.3),
+        b=nn.Dense(4, 4),
+        channels=nn.Dropout2d(0.3),
+        head=nn.Dense(80, 3),
+    )
+    ladder = agrees(net, module, [(draw(4, 3, 5, 4), labels(4))] * 2, accumulate=2)
     assert stage_of(ladder, "gradients, with dropout").differences
 
 
@@ -203,18 +190,15 @@ def test_dropout_inside_an_lstm_is_compared_by_share():
         return self.head(self.drop(self.lstm(x)[0].mean(1)))
 
     lstm, ported = (kind(8, 8, 2, batch_first=True, dropout=0.2) for kind in (t.LSTM, nn.LSTM))
-    module, net = (
-        theirs(forward, lstm=lstm, drop=t.Dropout(0.1)),
-        ours(forward, lstm=ported, drop=nn.Dropout(p=0.1)),
-    )
-    ladder = agrees(net, module, tokens())
+    net = ours(forward, lstm=ported, drop=nn.Dropout(p=0.1))
+    ladder = agrees(net, theirs(forward, lstm=lstm, drop=t.Dropout(0.1)), tokens())
     note = stage_of(ladder, "dropout").note.replace("dropout", "")
     assert ("lstm" in note, "drop" in note) == (True, False)
     assert stage_of(ladder, "gradients, with dropout").differences
 
 
-@pytest.mark.parametrize(("share", "differs"), [(0.2, False), (0.3, True)])
-def test_a_ports_fused_attention_dropout_is_compared(share, differs):
+@pytest.mark.parametrize(("share", "verdict"), [(0.2, "ok"), (0.3, "DIFFERS")])
+def test_a_ports_fused_attention_dropout_is_compared(share, verdict):
     """The reference's mask has no place in the port: the share alone is compared, and a line names
     it. The other dropout has the same mask on both sides.
     """
@@ -236,8 +220,6 @@ def test_a_ports_fused_attention_dropout_is_compared(share, differs):
     )
     ladder = ladder_of(net, module, tokens())
     stage = stage_of(ladder, "dropout")
-    assert (stage.verdict, ladder.agrees) == (("DIFFERS", False) if differs else ("ok", True)), (
-        table(ladder)
-    )
-    assert ("attn" in stage.note) != differs
+    assert stage.verdict == verdict, table(ladder)
+    assert ladder.agrees == ("attn" in stage.note) == (verdict == "ok")
     assert stage_of(ladder, "gradients, with dropout").differences

@@ -1,7 +1,6 @@
 """Right ports agree under each kind of optimizer, and with unusual parameters."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import mindspore
@@ -37,10 +36,10 @@ from small_nets import (
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def in_groups(kind: Any, rate: float, *settings: Any, **named: Any) -> Callable[[Any], Any]:
+def in_groups(kind, rate: float, *settings, **named):
     """An optimizer of two groups, which are in another order than the net's layers."""
 
-    def make(net: Any) -> Any:
+    def make(net):
         if isinstance(net, t.Module):
             last, first = net.head.parameters(), net.part.parameters()
         else:
@@ -94,21 +93,19 @@ def test_a_right_port_of_each_kind_agrees(name):
     PAIRS[name].climb_compiled()
 
 
-class PortedNorm(nn.Cell):
+def ported_norm() -> nn.Cell:
     """weight = g v / |v|; g is a view, on which no operation may write."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        start = Parameter(Tensor(np.ones((8, 8), np.float32)), name="start")
-        self.weight_g = Parameter(Tensor(ops.norm(start.view((8, 8)), 2, 1).view((8, 1))))
-        self.weight_v, self.bias = ones(8, 8), ones(8)
-
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         weight = self.weight_g * self.weight_v / ops.sqrt((self.weight_v**2).sum(1, keepdims=True))
         return ops.matmul(x, weight.T) + self.bias
 
+    norms = ops.norm(Parameter(Tensor(np.ones((8, 8), np.float32))).view((8, 8)), 2, 1)
+    view = Parameter(Tensor(norms.view((8, 1))))
+    return cell(construct, weight_g=view, weight_v=ones(8, 8), bias=ones(8))
 
-def noisy(self: Any, x: Tensor) -> Tensor:
+
+def noisy(self, x):
     """A dense layer whose weight's gradient is off by 3e-5 of its size: some elements are smaller
     than that.
     """
@@ -158,7 +155,7 @@ PORTS = {
         {"initialisation": True},
     ),
     "torch's old weight norm, whose computed weight cannot be copied deeply": Pair(
-        vector, lambda: Theirs(t.utils.weight_norm(t.Linear(8, 8))), lambda: Ours(PortedNorm())
+        vector, lambda: Theirs(t.utils.weight_norm(t.Linear(8, 8))), lambda: Ours(ported_norm())
     ),
 }
 
@@ -171,11 +168,10 @@ def test_each_right_port_agrees(name):
 
 def unused() -> tuple[nn.Cell, Any]:
     """A mask token and a pooler that no output depends on."""
-    module = theirs(Theirs.forward, t.Linear(8, 8), t.Sigmoid(), pooler=t.Linear(8, 8))
-    module.token = t.Parameter(torch.randn(8))
-    return ours(
-        Ours.construct, nn.Dense(8, 8), nn.Sigmoid(), pooler=nn.Dense(8, 8), token=ones(8)
-    ), module
+    parts = {"pooler": t.Linear(8, 8), "token": t.Parameter(torch.randn(8))}
+    module = theirs(Theirs.forward, t.Linear(8, 8), t.Sigmoid(), **parts)
+    ported = {"pooler": nn.Dense(8, 8), "token": ones(8)}
+    return ours(Ours.construct, nn.Dense(8, 8), nn.Sigmoid(), **ported), module
 
 
 @pytest.mark.parametrize("use", [SGD, ADAMW], ids=["SGD", "AdamW"])
@@ -189,17 +185,14 @@ def test_parameters_that_no_side_uses_are_named(use):
 
 def test_an_optimizer_without_a_kernel_is_undecided():
     """The stages before its first update are decided, and a line names it."""
-    net = Ours(nn.Dense(8, 8), nn.Sigmoid())
-    module = Theirs(t.Linear(8, 8), t.Sigmoid())
-    optimizer = mint.optim.AdamW(net.trainable_params(), lr=0.001, weight_decay=0.01)
-    own = {
-        "optimizer": optimizer,
+    net, module = Ours(nn.Dense(8, 8), nn.Sigmoid()), Theirs(t.Linear(8, 8), t.Sigmoid())
+    optimizers = {
+        "optimizer": mint.optim.AdamW(net.trainable_params(), lr=0.001, weight_decay=0.01),
         "reference_optimizer": lambda one: torch.optim.AdamW(one.parameters(), lr=0.001),
     }
-    ladder = ladder_of(net, module, vectors(3), ADAMW, **own)
+    ladder = ladder_of(net, module, vectors(3), ADAMW, **optimizers)
     assert stage_of(ladder, "clipped gradients").verdict == "ok"
-    names = [title_of_stage(stage) for stage in ladder.undecided]
-    assert names == [
+    assert [title_of_stage(stage) for stage in ladder.undecided] == [
         "change by update 1",
         "loss trajectory",
         "weights after update 2",
@@ -216,10 +209,6 @@ def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
     (tmp_path / "map.json").write_text('{"token": null, "pooler": null}')
     module = Theirs(t.Linear(8, 8), t.Sigmoid())
     ladder = agrees(net, module, vectors(), corrections=read_map(str(tmp_path / "map.json")))
-    assert set(ladder.names.parameters) == {
-        "part.0.weight",
-        "part.0.bias",
-        "head.weight",
-        "head.bias",
-    }
+    layers = {"part.0.weight", "part.0.bias", "head.weight", "head.bias"}
+    assert {*ladder.names.parameters} == layers
     assert any("token, pooler.weight" in line for line in ladder.changes)
