@@ -1,13 +1,11 @@
-"""These functions find layers and calls of a net that a later MindSpore computes differently."""
+"""These functions find layers of a net that a later MindSpore computes differently."""
 
 import ast
 import contextlib
 import functools
 import inspect
-import pydoc
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from mindspore import nn
@@ -32,27 +30,12 @@ _OPPOSITE = {
     "momentum": "; with a later MindSpore write 0.1, because momentum becomes the weight of the "
     "new batch"
 }
-_METHODS = {
-    "std": "the default divisor n or n - 1 depends on the device; later it is n - 1, and "
-    "correction replaces ddof",
-    "var": "the default divisor n or n - 1 depends on the device; later it is n - 1, and "
-    "correction replaces ddof",
-    "transpose": "it will swap two dimensions, instead of permuting all dimensions",
-    "repeat": "since MindSpore 2.6 it repeats as in PyTorch; before, it repeated each element",
-}
-_FUNCTIONS = re.compile(
-    r"Non-backward|incompatible|semantics|order|will be (?:removed|replaced)|default value", re.I
-)
-
-
-def _head(documented: object) -> str:
-    """Return the docstring above the arguments, in one line."""
-    return " ".join((documented.__doc__ or "").partition("Args:")[0].split())
 
 
 def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
     """Return {argument: new default} for the defaults of a layer that a later MindSpore changes."""
-    text = _head(layer)
+    # the docstring above the arguments, in one line
+    text = " ".join((layer.__doc__ or "").partition("Args:")[0].split())
     changes = dict(_SILENT.get(layer.__name__, {}))
     now = inspect.signature(layer.__init__).parameters
     if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):
@@ -132,29 +115,3 @@ def resting_settings(location: str) -> list[str]:
             paths_of_line = rows.setdefault(f"{layer.__name__}: {line}", [])
             paths_of_line.append(paths.get(key, type(cell).__name__))
     return [f"{text} ({first_few(names)})" for text, names in rows.items()]
-
-
-def changing_calls(file: Path) -> Iterator[str]:
-    """Yield a line for each call in a file that a later MindSpore may compute differently."""
-    tree = ast.parse(file.read_text())
-    names = {}
-    for node in ast.walk(tree):
-        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-            name = alias.name if alias.asname else alias.name.partition(".")[0]
-            names[alias.asname or name] = (
-                f"{node.module}.{name}" if isinstance(node, ast.ImportFrom) else name
-            )
-    for node in sorted(
-        (n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno
-    ):
-        call = ast.unparse(node.func)
-        root, dot, rest = call.partition(".")
-        full = f"{names[root]}{dot}{rest}" if root in names and "(" not in call else ""
-        text = "" if full or not dot else _METHODS.get(call.rpartition(".")[2], "")
-        if full.startswith(("mindspore.ops.", "mindspore.mint.")):
-            for sentence in re.split(r"(?<=\.) (?=[A-Z-])", _head(pydoc.locate(full))):
-                if "after version" in sentence.lower() and _FUNCTIONS.search(sentence):
-                    text = sentence.rpartition("warning:: ")[2].strip(". -")
-                    break
-        if text:
-            yield f"{file.name}:{node.lineno}: {call} may change: {text}"
