@@ -48,9 +48,9 @@ def make_masks(recipe: Recipe, net: nn.Cell, workers: Workers = Workers()) -> Ma
 
     def masks(update: int) -> tuple[Tensor | None, ...]:
         keep = draw(Streams.DROP_PATH, update, depth) if recipe.drop_path else None
-        if not recipe.dropout:
-            return keep, None
-        return keep, draw(Streams.DROPOUT, update, np.full(features, recipe.dropout))
+        return keep, draw(
+            Streams.DROPOUT, update, np.full(features, recipe.dropout)
+        ) if recipe.dropout else None
 
     return masks
 

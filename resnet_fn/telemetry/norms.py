@@ -56,7 +56,9 @@ class LayerNorms:
         sums: dict[str, float] = {}
         for group, square in zip(self._groups, squares, strict=True):
             sums[group] = sums.get(group, 0.0) + square
-        return {group: math.sqrt(value) for group, value in sums.items()}
+        return {
+            group: math.sqrt(value) if value >= 0 else math.nan for group, value in sums.items()
+        }
 
 
 def _square(array: np.ndarray) -> float:
