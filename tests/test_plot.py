@@ -59,15 +59,13 @@ def test_seeds_of_one_recipe_share_a_line(runs):
     assert [*plot.lines_of(events)[0]] == runs
 
 
-def test_missing_and_empty_logs_are_named(runs):
+def test_missing_and_empty_logs_are_named(runs, raises_line):
     for place in ("runs/c", "runs"):
         hint = "give one of the runs in runs: runs/a, runs/b"
-        with pytest.raises(ValueError, match=rf"^{place}: contains no metrics\.jsonl; {hint}$"):
+        with raises_line(f"{place}: contains no metrics.jsonl; {hint}"):
             plot.read_events(Path(place))
     Path("runs/b/metrics.jsonl").write_text("")
-    with pytest.raises(
-        ValueError, match=r"^runs/b/metrics\.jsonl: is still empty; wait for the first update$"
-    ):
+    with raises_line("runs/b/metrics.jsonl: is still empty; wait for the first update"):
         plot.read_events(Path("runs/b"))
 
 
