@@ -116,7 +116,9 @@ def is_command(module: str) -> bool:
 
 
 # (module, module of this package that it names), except those that the package itself names
-PAIRS = [(name, target) for name in MODULES if name != "__init__" for target in sorted(targets(name))]
+PAIRS = [
+    (name, target) for name in MODULES if name != "__init__" for target in sorted(targets(name))
+]
 
 
 def test_imports_go_to_rooms_before():
