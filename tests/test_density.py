@@ -26,13 +26,10 @@ DENSER = {
     "models/positions.py": 13.3,
     "models/untrained.py": 11.5,
     "models/winograd.py": 12.4,
-    "report/fonts.py": 13.3,
     "report/run_table.py": 11.4,
     "run/console.py": 13.5,
     "runtime/cpus.py": 12.7,
     "telemetry/norms.py": 11.4,
-    "update/groups.py": 12.8,
-    "update/vectors.py": 11.3,
     "weights/net_in_file.py": 11.9,
 }
 MODULES = [path.relative_to(DENSITY.PACKAGE).as_posix() for path in DENSITY.PACKAGE.rglob("*.py")]

@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -137,22 +138,12 @@ def test_undecided_mutants_are_a_column_of_their_own(script):
         for number, answer in enumerate(answers)
     ]
     results[-1]["truth"] = "same"
-    head, row = script.summary.summary(results).splitlines()[1:3]
-    counts = dict(
-        zip(*([one.strip() for one in line.split("|")] for line in (head, row)), strict=True)
+    head, row = (
+        re.sub(r"\W+", " ", line).strip()
+        for line in script.summary.summary(results).splitlines()[1:3]
     )
-    assert counts == {
-        "kind": "axis",
-        "mutants": "6",
-        "differ": "5",
-        "found": "1",
-        "error": "1",
-        "finding": "0",
-        "named": "1",
-        "undecided": "1",
-        "accepted": "1",
-        "accused": "0",
-    }
+    assert head == "kind mutants differ found error finding named undecided accepted accused"
+    assert row == "axis 6 5 1 1 0 1 1 1 0"
     assert [one["name"] for one in script.summary.survivors(results)] == ["4"]
 
 

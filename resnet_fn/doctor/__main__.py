@@ -131,8 +131,8 @@ def lines_of(finding: Finding) -> list[str]:
 
 # Long: flags, checks and what is printed, in the order of the output.
 def main(arguments: Sequence[str]) -> int:
-    """Run all checks and print the findings, or list a net's defaults and calls that a later
-    MindSpore may change.
+    """Run all checks and print the findings, or list a net's defaults that a later MindSpore
+    changes.
     """
     flags = cli.Parser(
         "doctor",
@@ -172,15 +172,10 @@ def main(arguments: Sequence[str]) -> int:
     out = Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if parsed.net:
-        from resnet_fn.doctor.port import changing_calls, resting_settings
+        from resnet_fn.doctor.port import resting_settings
 
-        lines = [
-            *resting_settings(parsed.net),
-            *changing_calls(Path(parsed.net.rpartition(":")[0])),
-        ]
-        if not lines:
-            lines = [f"{parsed.net}: nothing depends on a default that a later MindSpore changes"]
-        say(*lines)
+        nothing = f"{parsed.net}: nothing depends on a default that a later MindSpore changes"
+        say(*resting_settings(parsed.net) or [nothing])
         return 0
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; create it, or give another folder")

@@ -6,7 +6,6 @@ from typing import Any
 
 import resnet_fn
 from resnet_fn.config.packages import EXTRAS, NEEDED, installed_version
-from resnet_fn.doctor.product import WHOLE, speedup
 from resnet_fn.runtime import instructions
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.process import kernel_threads
@@ -46,19 +45,14 @@ def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, A
 
 
 def describe_cpu() -> dict[str, Any]:
-    """Return the processor's kind, the width of its AVX-512, how much faster a product is with
-    AVX-512, or 0.0, and which instructions trainings choose, as JSON types.
+    """Return the processor's kind, whether it has AVX-512, and which instructions trainings choose,
+    as JSON types.
     """
     cpu = instructions.this_cpu()
-    faster = speedup(instructions.VARIABLE, instructions.LIMIT) if cpu.has_avx512 else 0.0
-    width = "full" if faster >= WHOLE else "half"
-    if not faster:
-        width = "unknown" if cpu.has_avx512 else "absent"
     return {
         "family": cpu.family,
         "model": cpu.model,
-        "width": width,  # of AVX-512
-        "avx512_speedup": round(faster, 2),
+        "avx512": cpu.has_avx512,
         "instructions": instructions.describe(),
     }
 
@@ -66,19 +60,14 @@ def describe_cpu() -> dict[str, Any]:
 def lines_of_cpu(cpu: dict[str, Any]) -> list[str]:
     """Return the result of `describe_cpu` as lines of text.
 
-    If the processor has AVX-512 of full width and is not in the table, a line has what to add.
+    If the processor has AVX-512 and is not in the table, a line has what to add.
     """
     kind = cpu["family"], cpu["model"]
-    width = "no AVX-512"
-    if cpu["width"] != "absent":
-        width = f"AVX-512 of {cpu['width']} width"
-    if cpu["avx512_speedup"]:
-        width += f": a product is {cpu['avx512_speedup']} x as fast"
     text = [
-        f"cpu        family {kind[0]} model {kind[1]}, {width}",
+        f"cpu        family {kind[0]} model {kind[1]}, {'' if cpu['avx512'] else 'no '}AVX-512",
         f"kernels    {cpu['instructions']}",
     ]
-    if cpu["width"] == "full" and kind not in instructions.FASTER_UNLIMITED:
+    if cpu["avx512"] and kind not in instructions.FASTER_UNLIMITED:
         text += [
             "           nets may train faster with AVX-512: python scripts/benchmark step --net "
             "resnet50-224 --against ours_all",

@@ -1,13 +1,9 @@
-"""These functions find layers and calls of a net that a later MindSpore computes differently."""
+"""These functions find layers of a net that a later MindSpore computes differently."""
 
-import ast
 import contextlib
 import functools
 import inspect
-import pydoc
-import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mindspore import nn
@@ -15,76 +11,43 @@ from mindspore import nn
 from resnet_fn.config.wording import first_few
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
-# New defaults by layer and argument, for changes that `changing_defaults` cannot read in
-# MindSpore's docstrings.
-_SILENT: dict[str, dict[str, str]] = {
+# New defaults by layer and argument, most of which MindSpore 2.10 announces in its docstrings.
+CHANGES: dict[str, dict[str, str]] = {
     **{
-        f"Conv{n}d{kind}": {"pad_mode": "0, without `same`"}
+        f"Conv{n}d{kind}": {"pad_mode": "0, without `same`", "has_bias": "True"}
         for n in (1, 2, 3)
         for kind in ("", "Transpose")
     },
     **{f"{kind}Pool{n}d": {"stride": "kernel_size"} for n in (1, 2, 3) for kind in ("Max", "Avg")},
+    **{f"BatchNorm{n}d": {"momentum": "0.1"} for n in (1, 2, 3)},
+    "SyncBatchNorm": {"momentum": "0.1"},
+    **{f"InstanceNorm{n}d": {"affine": "False"} for n in (1, 2, 3)},
+    "LayerNorm": {"epsilon": "1e-5"},
     "LeakyReLU": {"alpha": "0.01"},
     "SmoothL1Loss": {"reduction": "'mean'"},
     "Embedding": {"embedding_table": "N(0, 1)"},
+    "Unfold": {"padding": "0"},
+    "Dropout": {},  # see `resting_settings`
 }
 _OPPOSITE = {
     "momentum": "; with a later MindSpore write 0.1, because momentum becomes the weight of the "
     "new batch"
 }
-_METHODS = {
-    "std": "the default divisor n or n - 1 depends on the device; later it is n - 1, and "
-    "correction replaces ddof",
-    "var": "the default divisor n or n - 1 depends on the device; later it is n - 1, and "
-    "correction replaces ddof",
-    "transpose": "it will swap two dimensions, instead of permuting all dimensions",
-    "repeat": "since MindSpore 2.6 it repeats as in PyTorch; before, it repeated each element",
-}
-_FUNCTIONS = re.compile(
-    r"Non-backward|incompatible|semantics|order|will be (?:removed|replaced)|default value", re.I
-)
-
-
-def _head(documented: object) -> str:
-    """Return the docstring above the arguments, in one line."""
-    return " ".join((documented.__doc__ or "").partition("Args:")[0].split())
-
-
-def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
-    """Return {argument: new default} for the defaults of a layer that a later MindSpore changes."""
-    text = _head(layer)
-    changes = dict(_SILENT.get(layer.__name__, {}))
-    now = inspect.signature(layer.__init__).parameters
-    if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):
-        with contextlib.suppress(SyntaxError):
-            arguments = ast.parse(f"def new({signature[1]}): pass").body[0].args  # type: ignore[attr-defined]
-            last = arguments.args[len(arguments.args) - len(arguments.defaults) :]
-            for argument, new in zip(last, arguments.defaults, strict=True):
-                old = now.get(argument.arg)
-                is_known = isinstance(new, ast.Constant) and new.value is not None
-                if old and is_known and new.value != old.default:
-                    changes[argument.arg] = repr(new.value)
-    pattern = r"`+(\w+)`+[^`]*(?:renamed to `\w+`)?[^`.]*chang\w+ from ``[^`]+`` to ``([^`]+)``"
-    changes |= {name: value for name, value in re.findall(pattern, text) if value != "None"}
-    changes |= dict(re.findall(r"`(\w+)` will default to ``([^`]+)``", text))
-    return {name: value for name, value in changes.items() if name in now}
 
 
 @contextlib.contextmanager
-def _recorded(
-    layers: dict[type[nn.Cell], dict[str, str]],
-) -> Iterator[dict[int, tuple[nn.Cell, type, set[str]]]]:
-    """Record instances of `layers` made in the `with` block as {id: (layer, class, names of the
-    given arguments)}.
+def _recorded(layers: Iterable[type[nn.Cell]]) -> Iterator[list[tuple[nn.Cell, type, set[str]]]]:
+    """Record instances of `layers` made in the `with` block as (layer, class, names of the given
+    arguments).
     """
-    recorded: dict[int, tuple[nn.Cell, type, set[str]]] = {}
+    recorded: list[tuple[nn.Cell, type, set[str]]] = []
 
     def recording(layer: type[nn.Cell], make: Any) -> Any:
         @functools.wraps(make)
         def init(self: nn.Cell, *positional: Any, **named: Any) -> None:
             with contextlib.suppress(TypeError):  # a wrong call gets its error from the layer
                 arguments = inspect.signature(make).bind(self, *positional, **named).arguments
-                recorded.setdefault(id(self), (self, layer, set(arguments)))
+                recorded.append((self, layer, set(arguments)))
             make(self, *positional, **named)
 
         return init
@@ -102,18 +65,13 @@ def resting_settings(location: str) -> list[str]:
     Return a line for each default that layers use and a later MindSpore changes, and for each given
     Dropout keep_prob.
     """
-    layers = {
-        kind: rests
-        for kind in vars(nn).values()
-        if isinstance(kind, type) and issubclass(kind, nn.Cell)
-        if (rests := changing_defaults(kind)) or kind is nn.Dropout
-    }
+    layers = {getattr(nn, name): changes for name, changes in CHANGES.items()}
     build = load_function(location, "net")
     with _recorded(layers) as recorded, imports_beside(location):
         net = build()
     paths = {id(cell): path for path, cell in net.cells_and_names()}
     rows: dict[str, list[str]] = {}
-    for key, (cell, layer, arguments) in recorded.items():
+    for cell, layer, arguments in recorded:
         defaults = inspect.signature(layer).parameters
         lines = []
         for argument, new in layers[layer].items():
@@ -130,31 +88,5 @@ def resting_settings(location: str) -> list[str]:
             )
         for line in lines:
             paths_of_line = rows.setdefault(f"{layer.__name__}: {line}", [])
-            paths_of_line.append(paths.get(key, type(cell).__name__))
+            paths_of_line.append(paths.get(id(cell), type(cell).__name__))
     return [f"{text} ({first_few(names)})" for text, names in rows.items()]
-
-
-def changing_calls(file: Path) -> Iterator[str]:
-    """Yield a line for each call in a file that a later MindSpore may compute differently."""
-    tree = ast.parse(file.read_text())
-    names = {}
-    for node in ast.walk(tree):
-        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-            name = alias.name if alias.asname else alias.name.partition(".")[0]
-            names[alias.asname or name] = (
-                f"{node.module}.{name}" if isinstance(node, ast.ImportFrom) else name
-            )
-    for node in sorted(
-        (n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno
-    ):
-        call = ast.unparse(node.func)
-        root, dot, rest = call.partition(".")
-        full = f"{names[root]}{dot}{rest}" if root in names and "(" not in call else ""
-        text = "" if full or not dot else _METHODS.get(call.rpartition(".")[2], "")
-        if full.startswith(("mindspore.ops.", "mindspore.mint.")):
-            for sentence in re.split(r"(?<=\.) (?=[A-Z-])", _head(pydoc.locate(full))):
-                if "after version" in sentence.lower() and _FUNCTIONS.search(sentence):
-                    text = sentence.rpartition("warning:: ")[2].strip(". -")
-                    break
-        if text:
-            yield f"{file.name}:{node.lineno}: {call} may change: {text}"

@@ -81,27 +81,31 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
 
     At least 10 % of the smaller set must match in name and shape.
     """
-    both = [name for name in ours if name in theirs]
-    alike = dict.fromkeys(name for name in both if ours[name].shape == theirs[name].shape)
-    if 10 * len(alike) < min(len(ours), len(theirs)):
+    shapes = []
+    differences = []
+    same = 0
+    for name, array in ours.items():
+        if name not in theirs:
+            continue
+        other = theirs[name]
+        if array.shape != other.shape:
+            shapes.append(f"{name} {array.shape} here, {other.shape} there")
+        elif np.array_equal(array, other, equal_nan=True):
+            same += 1
+        else:
+            differences.append(difference(name, array, other))
+    alike = same + len(differences)
+    if 10 * alike < min(len(ours), len(theirs)):
         raise ValueError(
-            f"OTHER: only {len(alike)} of {len(theirs)} arrays match CHECKPOINT's {len(ours)} "
+            f"OTHER: only {alike} of {len(theirs)} arrays match CHECKPOINT's {len(ours)} "
             "arrays in name and shape; give two checkpoints of one net"
         )
-    apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
     return Comparison(
-        differences=sorted(
-            (difference(name, ours[name], theirs[name]) for name in apart),
-            key=lambda item: -item.relative,
-        ),
-        same=len(alike) - len(apart),
+        differences=sorted(differences, key=lambda item: -item.relative),
+        same=same,
         missing=[name for name in theirs if name not in ours],
         unexpected=[name for name in ours if name not in theirs],
-        shapes=[
-            f"{name} {ours[name].shape} here, {theirs[name].shape} there"
-            for name in both
-            if name not in alike
-        ],
+        shapes=shapes,
     )
 
 

@@ -48,7 +48,7 @@ INITIALISATIONS: dict[str, tuple[Callable[[int], Initializer | str], ...]] = {
 
 
 def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False) -> None:
-    """Initialise all Conv2d, Dense and BatchNorm2d layers of a net.
+    """Initialise all Conv2d and Dense layers of a new net. BatchNorms start as MindSpore makes them.
 
     MindSpore's global seed determines the random numbers. If `zero_init_residual` is true, gamma is
     0 in the last BatchNorm of each block, so that residual branches start as zero (arXiv
@@ -59,23 +59,17 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
             f"initialisation: {name!r} is unknown; use one of {', '.join(INITIALISATIONS)}"
         )
     conv_init, dense_init, bias_init = INITIALISATIONS[name]
-    cells = [cell for _, cell in net.cells_and_names()]
-    for cell in cells:
+    for _, cell in net.cells_and_names():
         if isinstance(cell, nn.Conv2d | Dense):
             fan_in = math.prod(cell.weight.shape[1:])
             weight_init = conv_init if isinstance(cell, nn.Conv2d) else dense_init
             _fill(cell.weight, weight_init(fan_in))
             if cell.bias is not None:
                 _fill(cell.bias, bias_init(fan_in))
-        elif isinstance(cell, nn.BatchNorm2d):
-            for parameter in (cell.gamma, cell.moving_variance):
-                _fill(parameter, "ones")
-            for parameter in (cell.beta, cell.moving_mean):
-                _fill(parameter, "zeros")
-    for cell in cells if zero_init_residual else ():
-        last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
-        if isinstance(last, nn.BatchNorm2d):
-            _fill(last.gamma, "zeros")
+        if zero_init_residual and hasattr(cell, "last_norm"):  # a block
+            last = getattr(cell, cell.last_norm)
+            if isinstance(last, nn.BatchNorm2d):
+                _fill(last.gamma, "zeros")
 
 
 def _fill(parameter: Parameter, how: Initializer | str) -> None:

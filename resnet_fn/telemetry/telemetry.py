@@ -2,9 +2,7 @@
 0.
 """
 
-import contextlib
 import json
-import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -189,7 +187,7 @@ class SilentTelemetry(Telemetry):
 
 
 def memory_mb() -> float:
-    """Return the memory that this process uses in MiB, or the peak if the system is not Linux."""
-    with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    """Return the memory that this process uses in MiB."""
+    import psutil
+
+    return psutil.Process().memory_info().rss / 2**20

@@ -1,5 +1,6 @@
 """These functions choose a weight decay and a learning-rate factor for each parameter of a net."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -61,12 +62,14 @@ def describe_rates(learning_rate: float, factors: Mapping[str, float]) -> str:
     by_part: dict[str, list[float]] = {}
     for name, factor in factors.items():
         by_part.setdefault(group_of(name), []).append(learning_rate * factor)
-    spans: list[tuple[str, str, str]] = []  # first part, last part, rates
-    for part, rates in by_part.items():
-        text = _span(f"{min(rates):.3g}", f"{max(rates):.3g}")
-        first = spans.pop()[0] if spans and spans[-1][2] == text else part
-        spans.append((first, part, text))
-    return ", ".join(f"{_span(first, last)} {text}" for first, last, text in spans)
+    texts = {
+        part: _span(f"{min(rates):.3g}", f"{max(rates):.3g}") for part, rates in by_part.items()
+    }
+    spans = []
+    for text, group in itertools.groupby(texts, texts.get):
+        parts = list(group)
+        spans.append(f"{_span(parts[0], parts[-1])} {text}")
+    return ", ".join(spans)
 
 
 def _span(first: str, last: str) -> str:

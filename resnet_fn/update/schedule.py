@@ -82,24 +82,19 @@ def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
     peak = recipe.learning_rate
     floor = recipe.min_learning_rate
 
-    def linear(step: int) -> float:
-        """Return a straight line from `peak` to `floor`."""
-        return peak + (floor - peak) * (step - warmup) / (total - warmup) if step < total else floor
-
-    def step_decay(step: int) -> float:
-        """Return `peak` times the factor for each milestone <= `step`."""
-        return peak * recipe.milestone_factor ** sum(step >= milestone for milestone in milestones)
-
-    decays: dict[str, Schedule] = {
-        "cosine": lambda step: cosine_warmup(step, total, warmup, peak, floor),
-        "linear": linear,
-        "step": step_decay,
-        "constant": lambda _: peak,
-    }
-    decay = decays[recipe.schedule]
-
     def schedule(step: int) -> float:
         _check(step, total, warmup)
-        return _warmup(step, warmup, peak) if step < warmup else decay(step)
+        if step < warmup:
+            return _warmup(step, warmup, peak)
+        if recipe.schedule == "cosine":
+            return cosine_warmup(step, total, warmup, peak, floor)
+        if recipe.schedule == "linear":
+            if step >= total:
+                return floor
+            return peak + (floor - peak) * (step - warmup) / (total - warmup)
+        if recipe.schedule == "step":
+            passed = sum(step >= milestone for milestone in milestones)
+            return peak * recipe.milestone_factor**passed
+        return peak  # "constant"
 
     return schedule

@@ -73,7 +73,14 @@ from resnet_fn.update.gradients import (
     unscale,
 )
 from resnet_fn.update.loss import Loss
-from resnet_fn.update.state import FixedMemory, Optimizer, TrainState, make_state, zeros_like
+from resnet_fn.update.state import (
+    FixedMemory,
+    Optimizer,
+    TrainState,
+    make_buffers,
+    make_state,
+    zeros_like,
+)
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Results = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -235,10 +242,7 @@ def make_train_step(
     mean_factor = 1.0 / (micro_batches * size)
     # A forward pass changes BatchNorm's statistics before it is clear whether the update is
     # applied. If it is skipped, this copy restores them, so that no NaN stays in them.
-    statistics_before = tuple(
-        Parameter(Tensor(p.numpy()), f"__before__.{p.name}", requires_grad=False)
-        for p in statistics
-    )
+    statistics_before = make_buffers(statistics, "__before__")
     # Some cards return their largest number instead of infinity, and set a status register. The
     # step clears it before the forward pass and reads it after the backward pass. `clear_overflow`
     # returns its input to keep this order.

@@ -66,10 +66,14 @@ def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimiz
     for parameter, decay, factor in zip(*unzip_groups(groups), strict=True):
         by_setting.setdefault((decay, factor), []).append(parameter)
     weights: dict[str, Vector] = {}
+    trained: list[Parameter] = []
+    spans = []  # first and end of each vector's parameters in `trained`
     for views in by_setting.values():
         name = f"__vector__.{len(weights)}"
         zeros = np.zeros(sum(math.prod(view.shape) for view in views), np.float32)
         weights[name] = Vector(Parameter(Tensor(zeros), name=name, requires_grad=False), views)
+        spans.append((len(trained), len(trained) + len(views)))
+        trained += views
     optimizer = make(
         [
             (vector.whole, *setting)
@@ -85,8 +89,6 @@ def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimiz
             state += vectors[-1].views
         else:
             state.append(parameter)
-    ends = np.cumsum([len(views) for views in by_setting.values()]).tolist()
-    spans = list(zip([0, *ends], ends, strict=False))
 
     def join(gradients: Gradients) -> Gradients:
         flat = map_tensors(_flatten, gradients)
@@ -97,8 +99,7 @@ def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimiz
         for vector in vectors:
             vector.attach()
 
-    trained = tuple(view for views in by_setting.values() for view in views)
-    return Optimizer(tuple(state), optimizer.update, trained, join, attach)
+    return Optimizer(tuple(state), optimizer.update, tuple(trained), join, attach)
 
 
 def _flatten(gradient: Tensor) -> Tensor:

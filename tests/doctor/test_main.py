@@ -10,6 +10,7 @@ import pytest
 
 from resnet_fn.doctor import machine
 from resnet_fn.doctor.__main__ import attempt, lines_of, main, on_all_workers
+from resnet_fn.runtime import instructions
 from resnet_fn.runtime.versions import at_least
 from resnet_fn.runtime.workers import Workers
 
@@ -64,6 +65,21 @@ def test_secrets_stay_out_and_missing_packages_are_named(monkeypatch):
     text = "\n".join(machine.lines(described))
     assert "not installed (some commands need them): torch\n" in text
     assert "onnx 1.2" in text
+
+
+@pytest.mark.parametrize(
+    ("family", "has_avx512", "width", "hints"),
+    [(6, True, "AVX-512", 3), (6, False, "no AVX-512", 0), (26, True, "AVX-512", 0)],
+)
+def test_an_unmeasured_processor_with_avx512_gets_its_row(
+    family, has_avx512, width, hints, monkeypatch
+):
+    monkeypatch.setattr(instructions, "this_cpu", lambda: instructions.Cpu(family, 2, has_avx512))
+    kind, kernels, *more = machine.lines_of_cpu(machine.describe_cpu())
+    assert kind == f"cpu        family {family} model 2, {width}"
+    assert kernels == f"kernels    {instructions.describe()}"
+    assert len(more) == hints
+    assert not more or more[-1].strip() == '(6, 2): frozenset({"resnet50"}),'
 
 
 def test_a_check_that_raises_is_broken():

@@ -22,8 +22,7 @@ def write_resnet8() -> Callable[..., Arrays]:
         rng = np.random.default_rng(0)
         arrays = {}
         for p in create_model("resnet8", num_classes=10, in_channels=1).get_parameters():
-            least = -0.05 if p.name.endswith("weight") else 0.2
-            drawn = rng.random(p.shape) * 0.1 + least
+            drawn = rng.random(p.shape)
             arrays[p.name] = changes.get(p.name, drawn).astype(np.float32)
         write_arrays(file, {rename(name, style, True): array for name, array in arrays.items()})
         return arrays

@@ -81,24 +81,20 @@ def test_histograms_hold_the_arrays(write_resnet8, board_events):
 
 
 def test_differences_are_largest_first():
-    ours = {name: np.ones(4) for name in "abc"} | {
-        "d": np.ones(2),
-        "e": np.ones(1),
-        "n": np.array([np.nan]),
-    }
-    theirs = {
-        **ours,
-        "a": np.array([1, 1, 1, 1.1]),
-        "b": np.array([1, 1, 1, 3.0]),
-        "d": np.ones(3),
-        "f": np.ones(1),
-    }
-    del theirs["e"]
-    found = compare_arrays(ours, theirs)
-    assert [item.name for item in found.differences] == ["b", "a"]
-    largest = found.differences[0]
+    a, b = np.array([1, 1, 1, 1.1]), np.array([1, 1, 1, 3.0])
+    same = {"c": a, "n": np.array([np.nan])}
+    ones = dict.fromkeys("ab", np.ones(4))
+    compared = compare_arrays(
+        {**ones, **same, "d": np.ones(2), "e": a}, {"a": a, "b": b, **same, "d": np.ones(3), "f": a}
+    )
+    assert [item.name for item in compared.differences] == ["b", "a"]
+    largest = compared.differences[0]
     assert largest.relative == pytest.approx(2 / 12**0.5)
     assert (largest.port, largest.reference, largest.place) == (1.0, 3.0, (3,))
-    assert (found.same, found.missing, found.unexpected) == (2, ["f"], ["e"])
-    assert found.shapes == ["d (2,) here, (3,) there"]
-    assert comparison_table(found)[-1] == "2 of 4 common parameters are equal"
+    lines = comparison_table(compared)
+    assert lines[:3] == [
+        "only in OTHER (1): f",
+        "not in OTHER (1): e",
+        "other shapes (1): d (2,) here, (3,) there",
+    ]
+    assert lines[-1] == "2 of 4 common parameters are equal"

@@ -48,8 +48,7 @@ def test_masks_depend_on_seed_update_and_sample_alone():
     net = small_net()
     assert make_masks(Recipe(), net)(3) == ()
     keep, mask = masks_of(net, 3, drop_path=0.0)
-    assert keep is None
-    assert mask.shape == (12, 64)
+    assert (keep, mask.shape) == (None, (12, 64))
     assert masks_of(net, 3, dropout=0.0)[1] is None
     keep, mask = masks_of(net, 5)
     keeps, masks = zip(*(masks_of(net, 5, Workers(rank, 3)) for rank in range(3)), strict=True)
@@ -63,38 +62,37 @@ def test_a_dropped_block_is_its_shortcut():
     net = small_net()
     net.set_train(False)
     images = Tensor(np.random.default_rng(0).normal(size=(2, 1, 8, 8)).astype(np.float32))
-    ones, mask = Tensor(np.ones((2, 3), np.float32)), Tensor(np.ones((2, 64), np.float32))
-    np.testing.assert_allclose(net(images, ones, mask).asnumpy(), net(images).asnumpy(), rtol=1e-6)
-    dropped = Tensor(np.array([[1, 1, 1], [1, 0, 1]], np.float32))
-    output = net(images, dropped).asnumpy()
-    np.testing.assert_allclose(output[0], net(images).asnumpy()[0], rtol=1e-6)
+    whole = net(images).asnumpy()
+    dropped = net(images, Tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])).asnumpy()
+    np.testing.assert_allclose(dropped[0], whole[0], rtol=1e-6)
     x = net.layer1(net.relu(net.bn1(net.conv1(images))))
-    x = net.layer3(nn.ReLU()(net.layer2[0].downsample(x)))
-    np.testing.assert_allclose(output[1], net.fc(x.mean((2, 3))).asnumpy()[1], rtol=1e-5, atol=1e-6)
+    x = net.layer3(net.relu(net.layer2[0].downsample(x)))
+    shortcut = net.fc(x.mean((2, 3))).asnumpy()
+    np.testing.assert_allclose(dropped[1], shortcut[1], rtol=1e-5, atol=1e-6)
     bias = net.fc.bias.asnumpy()
-    half = net(images, None, mask * 0.5).asnumpy() - bias
-    np.testing.assert_allclose(2 * half, net(images).asnumpy() - bias, rtol=1e-4, atol=1e-6)
+    half = net(images, None, Tensor(np.full((2, 64), 0.5, np.float32))).asnumpy() - bias
+    np.testing.assert_allclose(2 * half, whole - bias, rtol=1e-4, atol=1e-6)
 
 
 SPEC = color_spec("", (), IMAGENET_MEAN, IMAGENET_STD)
 
 
 def test_updates_from_bytes_equal_those_from_floats():
-    weights, losses = [], []
-    for as_bytes in (False, True):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (8, 3, 6, 5), dtype=np.uint8)
+    labels = Tensor(rng.integers(0, 4, 8).astype(np.int32))
+    floats = normalise_on_host(images, SPEC, np.empty(images.shape, np.float32))
+
+    def train(given, normalise=None):
         mindspore.set_seed(1)
         net = nn.SequentialCell(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Dense(120, 4))
         optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9)
-        plan = StepPlan(micro_batches=2, normalise=SPEC if as_bytes else None)
+        plan = StepPlan(micro_batches=2, normalise=normalise)
         step = make_train_step(net, make_loss(0.1), optimizer, plan=plan)
-        for seed in range(3):
-            rng = np.random.default_rng(seed)
-            images = rng.integers(0, 256, (8, 3, 6, 5), dtype=np.uint8)
-            labels = Tensor(rng.integers(0, 4, 8).astype(np.int32))
-            floats = normalise_on_host(images, SPEC, np.empty(images.shape, np.float32))
-            given = images if as_bytes else floats
-            losses.append(float(step(Tensor(given), labels, 0.1).loss))
-        weights.append([p.asnumpy() for p in net.get_parameters()])
-    np.testing.assert_allclose(losses[3:], losses[:3], rtol=1e-6)
-    for ours, theirs in zip(*weights, strict=True):
+        losses = [float(step(Tensor(given), labels, 0.1).loss) for _ in range(3)]
+        return [losses, *(p.asnumpy() for p in net.get_parameters())]
+
+    (losses, *weights), (expected, *others) = train(images, SPEC), train(floats)
+    assert losses == pytest.approx(expected, rel=1e-6)
+    for ours, theirs in zip(weights, others, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

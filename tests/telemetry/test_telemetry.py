@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from resnet_fn.config.options import RunOptions
@@ -34,18 +33,13 @@ def test_non_finite_numbers_are_null_in_the_log(tmp_path):
 
 
 def test_silent_telemetry_takes_all_calls_and_writes_nothing(capsys):
+    methods = [name for name in vars(Telemetry) if not name.startswith("_")]
     with SilentTelemetry() as telemetry:
-        telemetry.first_batch(np.zeros((1, 1, 2, 2), np.float32), np.zeros(1, np.int32), ["a"])
-        telemetry.advance(0, 1, dict(EVENT))
-        telemetry.evaluated({"event": "eval", "update": 1, "loss": 1.0})
-        telemetry.checkpointed([{"event": "checkpoint", "update": 1, "stall_seconds": 0.1}])
-        telemetry.flush()
-        telemetry.say("a line")
+        for name in methods:
+            assert getattr(telemetry, name)(0, 1, dict(EVENT)) is None
     assert capsys.readouterr() == ("", "")
     assert not list(Path().iterdir())
-    assert {name for name in vars(Telemetry) if not name.startswith("_")} <= vars(
-        SilentTelemetry
-    ).keys()
+    assert len(methods) == 7
 
 
 def test_an_evaluation_is_in_both_files_at_once(tmp_path, board_events):

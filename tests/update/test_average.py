@@ -49,32 +49,22 @@ def test_an_average_follows_its_recipe(warmup):
     assert make_average(nn.Dense(2, 2), Recipe(), 10.0) is None
 
 
-def test_an_average_that_never_moves_is_warned_of(says):
-    one = [Parameter(Tensor(np.float32(1)), name="w")]
-    late = describe_average(moving_average(one, 0.9, 10, start=105), 0.9, 109)
-    says(late, "warning: ema_start, update 105: ", "never", "109 updates")
-    rare = describe_average(moving_average(one, 0.9, 200, start=105), 0.9, 109)
-    says(rare, "warning: ema_every 200: ", "never")
-    once = describe_average(moving_average(one, 0.999, 100), 0.999, 110)
-    # and not --ema 0, without an average
-    assert once.endswith("after all 1 moves; give --ema-warmup")
-
-
 @pytest.mark.parametrize(
-    ("decay", "every", "warmup", "parts"),
+    ("decay", "every", "start", "warmup", "parts"),
     [
-        (0.97, 1, False, None),  # 0.97^110 = 0.035
-        (0.99, 1, False, "warning: ema 0.99: |33.1% |110 moves|give --ema-warmup"),
-        (0.9999, 10, False, "warning: ema 0.9999: |99.9% |11 moves|give --ema-warmup"),
-        (0.97, 1, True, None),
-        (0.9999, 1, True, "ema 0.9999 |110 moves|decay 0.924"),  # 110 / 119
-        (0.5, 200, True, "warning: ema_every 200: |never|110 updates"),
+        (0.97, 1, 0, False, None),  # 0.97^110 = 0.035
+        (0.99, 1, 0, False, "warning: ema 0.99: |33.1% |110 moves|give --ema-warmup"),
+        # and not --ema 0, without an average
+        (0.999, 100, 0, False, "warning: ema 0.999: |after all 1 moves; give --ema-warmup"),
+        (0.97, 1, 0, True, None),
+        (0.9999, 1, 0, True, "ema 0.9999 |110 moves|decay 0.924"),  # 110 / 119
+        (0.5, 200, 105, True, "warning: ema_every 200: |never|110 updates"),
+        (0.9, 10, 110, False, "warning: ema_start, update 110: |never|110 updates"),
     ],
 )
-def test_a_decay_the_run_cannot_reach_is_reported(decay, every, warmup, parts, says):
-    average = moving_average(
-        [Parameter(Tensor(np.float32(1)), name="w")], decay, every, warmup=warmup
-    )
+def test_a_decay_the_run_cannot_reach_is_reported(decay, every, start, warmup, parts, says):
+    weights = [Parameter(Tensor(np.float32(1)), name="w")]
+    average = moving_average(weights, decay, every, start, warmup)
     line = describe_average(average, decay, 110)
     assert bool(line) == bool(parts)
     says(line, *(parts or "").split("|"))

@@ -24,18 +24,11 @@ def report(rank, flags, finite=True):
 
 
 def test_all_workers_read_the_same_of_their_sum():
-    total = report(0, make_flags([0, 0], without_samples=True)) + report(
-        1, make_flags([0, 0]), False
-    )
-    total = total + report(2, make_flags([0, 1]))
-    for parts in (unpack(total, 3), unpack(total.asnumpy(), 3)):
-        assert (float(parts.loss), float(parts.metric), float(parts.workers_without_samples)) == (
-            3.0,
-            1.5,
-            1.0,
-        )
-        assert parts.flags.tolist() == [0, 1]
-        assert parts.not_finite.tolist() == [0, 1, 0]
+    total = report(0, make_flags([0, 0], without_samples=True))
+    total = total + report(1, make_flags([0, 0]), False) + report(2, make_flags([0, 1]))
+    for summed in (total, total.asnumpy()):
+        parts = [part.tolist() for part in unpack(summed, 3)]
+        assert parts == [3.0, 1.5, 1.0, [0, 1], [0, 1, 0]]
     # One worker is not finite, the sum of the losses and the norm are: as on a card that saturates.
     one = Tensor(np.float32(1))
     infinite = Tensor(np.float32(np.inf))
@@ -52,14 +45,9 @@ def test_every_statistic_is_the_mean_of_both_workers():
     """The other worker's share of the sum, which on real workers an all-reduce adds
     (tests/run/test_loop.py).
     """
-    sizes = (3, 5, 1)
-    ours, theirs = (
-        [np.random.default_rng(s).random(size).astype(np.float32) for size in sizes] for s in (0, 1)
-    )
-    parameters = tuple(
-        Parameter(Tensor(value), name=f"s{index}") for index, value in enumerate(ours)
-    )
-    share = Tensor(np.concatenate(theirs) / 2)
+    ours = [[1.0, 2.0, 3.0], [4.0, 5.0], [6.0]]
+    parameters = tuple(Parameter(Tensor(value), name=f"s{len(value)}") for value in ours)
+    share = Tensor([3.0, 4.0, 5.0, 6.0, 7.0, 8.0]) / 2
 
     def add_share(tensors):
         return (tensors[0] + share,)
@@ -68,7 +56,6 @@ def test_every_statistic_is_the_mean_of_both_workers():
     def run(x):
         return mean_over_workers(parameters, 0.5, add_share, x)
 
-    means = run(Tensor(np.float32([0])))
-    for mean, parameter, a, b in zip(means, parameters, ours, theirs, strict=True):
-        np.testing.assert_allclose(mean.asnumpy(), (a + b) / 2, rtol=1e-6)
-        assert parameter.asnumpy().tobytes() == a.tobytes()
+    means = run(Tensor([0.0]))
+    assert [mean.asnumpy().tolist() for mean in means] == [[2, 3, 4], [5, 6], [7]]
+    assert [parameter.asnumpy().tolist() for parameter in parameters] == ours

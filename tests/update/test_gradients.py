@@ -17,15 +17,11 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def test_small_norms_and_limit_0_clip_nothing():
-    rng = np.random.default_rng(2)
-    gradients = [
-        Tensor(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 4), (5,), (2, 3, 1, 1))
-    ]
-    for limit in (1e6, 0):
-        for a, b in zip(
-            clip_by_global_norm(gradients, global_norm(gradients), limit), gradients, strict=True
-        ):
-            assert (a.asnumpy() == b.asnumpy()).all()
+    gradients = [Tensor([[0.1, 0.2], [0.3, 0.7]]), Tensor([1.1])]
+    before = [gradient.asnumpy().tolist() for gradient in gradients]
+    for limit in (1.4, 0):
+        clipped = clip_by_global_norm(gradients, global_norm(gradients), limit)
+        assert [gradient.asnumpy().tolist() for gradient in clipped] == before
 
 
 @pytest.mark.parametrize("size", [LARGE - 1, LARGE, 512 * 512 * 9, 25_000_000])

@@ -37,19 +37,6 @@ def assert_equal(
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
 
 
-def test_focal_loss_equals_its_formula_in_torch() -> None:
-    def formula(torch, logits):  # torchvision.ops.sigmoid_focal_loss, written from the paper
-        targets = torch.tensor(SOFT)
-        p = torch.sigmoid(logits)
-        losses = torch.nn.functional.binary_cross_entropy_with_logits(
-            logits, targets, reduction="none"
-        )
-        losses = losses * (1 - (p * targets + (1 - p) * (1 - targets))) ** 2
-        return losses * (0.25 * targets + (1 - 0.25) * (1 - targets))
-
-    assert_equal(with_gradient(sigmoid_focal_loss, Tensor(SOFT)), torch_with_gradient(formula))
-
-
 def test_extreme_logits_stay_finite() -> None:
     logits = Tensor(np.float32([[1e4, -1e4]]))
     targets = Tensor(np.float32([[0, 1]]))
@@ -79,35 +66,32 @@ def test_float16_logits_lose_nothing_in_the_loss():
     assert loss.asnumpy() == pytest.approx(np.log1p(np.exp(-12.0)), rel=0.1)
 
 
-@pytest.mark.parametrize("kind", ["cross_entropy", "bce"])
+def torchs_loss(torch, kind, logits, targets, weight):
+    """The loss of each sample and class, or of each sample."""
+    functional = torch.nn.functional
+    if kind == "cross_entropy":
+        return functional.cross_entropy(logits, targets, weight, reduction="none")
+    losses = functional.binary_cross_entropy_with_logits(logits, targets, weight, reduction="none")
+    if kind == "focal":  # torchvision.ops.sigmoid_focal_loss, written from the paper
+        p = torch.sigmoid(logits)
+        losses = losses * (1 - (p * targets + (1 - p) * (1 - targets))) ** 2
+        losses = (losses * (0.25 * targets + (1 - 0.25) * (1 - targets))).sum(1)
+    return losses
+
+
+@pytest.mark.parametrize("kind", ["cross_entropy", "bce", "focal"])
 @pytest.mark.parametrize("soft", [False, True])
-def test_class_weights_are_torchs_before_its_mean(kind, soft):
-    """Torch's own mean of weighted cross-entropies divides by the weights: parts of a batch would
-    not add up to it.
+@pytest.mark.parametrize("weights", [[], [0.5, 2.0, 1.0, 0.0, 4.0]])
+def test_losses_and_class_weights_are_torchs(kind, soft, weights):
+    """Before its mean: torch's own mean of weighted cross-entropies divides by the weights, and
+    parts of a batch would not add up to it.
     """
     labels = SOFT if soft else LABELS
-    weights = [0.5, 2.0, 1.0, 0.0, 4.0]
     ours = with_gradient(make_loss(0.1, kind, weights=weights), Tensor(labels))
+    smooth = (SOFT if soft else np.eye(5, dtype=np.float32)[LABELS]) * 0.9 + 0.1 / 5
 
     def theirs(torch, logits):
-        weight = torch.tensor(weights)
-        functional = torch.nn.functional
-        if kind == "cross_entropy":
-            target = torch.tensor(labels if soft else labels.astype(np.int64))
-            return functional.cross_entropy(
-                logits, target, weight, reduction="none", label_smoothing=0.1
-            ).mean()
-        target = torch.tensor(SOFT if soft else np.eye(5, dtype=np.float32)[LABELS]) * 0.9 + 0.1 / 5
-        return functional.binary_cross_entropy_with_logits(logits, target, weight)
+        arguments = logits, torch.tensor(smooth), torch.tensor(weights or [1.0] * 5)
+        return torchs_loss(torch, kind, *arguments).mean()
 
     assert_equal(ours, torch_with_gradient(theirs))
-
-
-def test_class_weights_multiply_each_classs_focal_loss():
-    weights = np.array([0.5, 2.0, 1.0, 0.0, 4.0], np.float32)
-    targets = Tensor(np.eye(5, dtype=np.float32)[LABELS])
-    each = sigmoid_focal_loss(Tensor(LOGITS), targets).asnumpy()
-    loss = make_loss(0.0, "focal", weights=weights.tolist())(
-        Tensor(LOGITS), Tensor(LABELS)
-    ).asnumpy()
-    assert loss == pytest.approx((each * weights).sum() / 8, rel=1e-5)

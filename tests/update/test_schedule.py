@@ -9,15 +9,18 @@ from resnet_fn.update.schedule import check_lengths, cosine_warmup, make_schedul
 
 
 def test_cosine_has_its_values_at_the_corners():
-    def rate(step):
-        return cosine_warmup(step, total=100, warmup=10, peak=0.4, floor=0.1)
-
-    assert rate(0) == pytest.approx(0.04)  # peak · 1/10: the first update learns
-    assert rate(4) == pytest.approx(0.2)
-    assert rate(9) == rate(10) == 0.4
-    assert rate(55) == pytest.approx(0.25)  # half-way: the mean of peak and floor
-    assert rate(99) == pytest.approx(0.1 + 0.3 * (1 + math.cos(math.pi * 89 / 90)) / 2)
-    assert rate(100) == rate(1000) == 0.1
+    rates = {
+        0: 0.04,  # peak · 1/10: the first update learns
+        4: 0.2,
+        9: 0.4,
+        10: 0.4,
+        55: 0.25,  # half-way: the mean of peak and floor
+        99: 0.1 + 0.3 * (1 + math.cos(math.pi * 89 / 90)) / 2,
+        100: 0.1,
+        1000: 0.1,
+    }
+    ours = {step: cosine_warmup(step, 100, warmup=10, peak=0.4, floor=0.1) for step in rates}
+    assert ours == pytest.approx(rates)
     assert cosine_warmup(0, total=5, warmup=0, peak=0.4) == 0.4
     # as long as the run
     assert [cosine_warmup(step, 4, 4, 1.0) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 0.0]
@@ -36,21 +39,18 @@ def test_impossible_schedules_are_rejected(arguments, message):
         cosine_warmup(*arguments)
 
 
-def test_linear_step_and_constant_have_their_values():
-    """Ten updates an epoch, or one: epochs become updates."""
-    linear = make_schedule(
-        Recipe(schedule="linear", epochs=1, learning_rate=1.0, min_learning_rate=0.5),
-        updates_per_epoch=10,
-    )
-    assert [linear(0), linear(5), linear(10), linear(11)] == [1.0, 0.75, 0.5, 0.5]
-    steps = make_schedule(
-        Recipe(schedule="step", epochs=90, learning_rate=0.1, milestones=(30.0, 60.0)), 1
-    )
-    assert [steps(29), steps(30), steps(60)] == pytest.approx([0.1, 0.01, 0.001])
-    constant = make_schedule(
-        Recipe(schedule="constant", epochs=9, warmup_epochs=2.0, learning_rate=0.3), 1
-    )
-    assert [constant(0), constant(1), constant(8)] == [0.15, 0.3, 0.3]
+@pytest.mark.parametrize(
+    ("schedule", "peak", "settings", "rates"),
+    [
+        ("linear", 1.0, {"min_learning_rate": 0.5}, {0: 1.0, 45: 0.75, 90: 0.5, 91: 0.5}),
+        ("step", 0.1, {"milestones": (30.0, 60.0)}, {29: 0.1, 30: 0.01, 60: 0.001}),
+        ("constant", 0.3, {"warmup_epochs": 2.0}, {0: 0.15, 1: 0.3, 80: 0.3}),
+    ],
+)
+def test_linear_step_and_constant_have_their_values(schedule, peak, settings, rates):
+    recipe = Recipe(schedule=schedule, epochs=90, learning_rate=peak, **settings)
+    rate = make_schedule(recipe, 1)
+    assert {step: rate(step) for step in rates} == pytest.approx(rates)
 
 
 def test_a_whole_recipe_fits_into_a_few_updates():

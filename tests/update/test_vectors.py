@@ -31,9 +31,13 @@ def batch(number):
     return Tensor(images), Tensor(rng.integers(0, 10, 8).astype(np.int32))
 
 
-def start(make, recipe, plan=StepPlan()):
+def resnet8():
     mindspore.set_seed(1)
-    net = create_model("resnet8", num_classes=10)
+    return create_model("resnet8", num_classes=10)
+
+
+def start(make, recipe, plan=StepPlan()):
+    net = resnet8()
     optimizer = make(recipe, net)
     state = make_state(net, optimizer)
     return state, make_train_step(net, make_loss(), optimizer, state=state, plan=plan), optimizer
@@ -62,26 +66,21 @@ def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batche
     """
     recipe = dataclasses.replace(RECIPE, **settings)
     plan = StepPlan(micro_batches=micro_batches)
-    (single, one_by_one, _), (joined, together, optimizer) = (
-        start(make, recipe, plan) for make in (make_optimizer, make_fast_optimizer)
-    )
-    assert len(optimizer.join(joined.trained)) == vectors
-    by_group = [LayerNorms(state.trained, every=1) for state in (single, joined)]
+    single, joined = (start(make, recipe, plan) for make in (make_optimizer, make_fast_optimizer))
+    assert len(joined[2].join(joined[0].trained)) == vectors
     for number in range(3):
-        for norms in by_group:
-            norms.before(1)
-        expected = one_by_one(*batch(number), 0.05)
-        result = together(*batch(number), 0.05)
-        np.testing.assert_allclose(
-            result.grad_norm.asnumpy(), expected.grad_norm.asnumpy(), rtol=1e-6
-        )
-        measured = [
-            norms.after(update.squares)
-            for norms, update in zip(by_group, (expected, result), strict=True)
-        ]
-        assert measured[1]["gradient"] == pytest.approx(measured[0]["gradient"], rel=1e-5)
-    before = values(single)
-    after = values(joined)
+        norms = []
+        by_group = []
+        for state, step, _ in (single, joined):
+            measuring = LayerNorms(state.trained, every=1)
+            measuring.before(1)
+            result = step(*batch(number), 0.05)
+            norms.append(float(result.grad_norm))
+            by_group.append(measuring.after(result.squares)["gradient"])
+        assert norms[1] == pytest.approx(norms[0], rel=1e-6)
+        assert by_group[1] == pytest.approx(by_group[0], rel=1e-5)
+    after = values(joined[0])
+    before = values(single[0])
     assert sorted(before) == sorted(after)
     for name, value in before.items():
         np.testing.assert_allclose(
@@ -105,8 +104,7 @@ def test_what_set_data_gives_a_view_counts():
 
 def test_an_evaluation_compiled_first_sees_trained_weights():
     """As in a run that was stopped between an epoch and its evaluation, and resumes with that."""
-    mindspore.set_seed(1)
-    net = create_model("resnet8", num_classes=10)
+    net = resnet8()
     optimizer = make_fast_optimizer(RECIPE, net)
     evaluate = make_eval_step(net, with_logits=True)
     step = make_train_step(net, make_loss(), optimizer)
@@ -128,17 +126,15 @@ def is_joined(recipe, net):
 
 @pytest.mark.parametrize("settings", [{"optimizer": "lars"}, {"optimizer": "lamb"}, {"ema": 0.9}])
 def test_lars_lamb_and_averages_get_no_vectors(settings):
-    recipe = dataclasses.replace(RECIPE, nesterov=False, **settings)
-    assert not is_joined(recipe, create_model("resnet8", num_classes=10))
+    assert not is_joined(dataclasses.replace(RECIPE, nesterov=False, **settings), resnet8())
 
 
 def test_larger_nets_and_cards_have_no_vectors(monkeypatch):
-    net = create_model("resnet8", num_classes=10)
+    net = resnet8()
     assert is_joined(RECIPE, net)
+    card = types.SimpleNamespace(device_target="Ascend")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            mindspore, "get_current_device", lambda: types.SimpleNamespace(device_target="Ascend")
-        )
+        patch.setattr(mindspore, "get_current_device", lambda: card)
         assert not is_joined(RECIPE, net)
     monkeypatch.setattr(optimizers, "_MOST", 78_000)  # the net has 78,042
     assert not is_joined(RECIPE, net)
@@ -168,6 +164,5 @@ def test_vectors_compute_equal_updates_without_blocking_runs(python, last_state)
             python("-c", before + TRAIN, *words, *more, without="MS_DEV_HOST_BLOCKING_RUN", **given)
     states = [last_state(name) for name in cases]
     assert states[0][0]["update"] == 20
-    assert [(state["last"], arrays) for state, arrays in states] == 3 * [
-        (states[0][0]["last"], states[0][1])
-    ]
+    first, *others = ((state["last"], arrays) for state, arrays in states)
+    assert others == [first, first]
