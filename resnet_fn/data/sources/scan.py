@@ -170,7 +170,7 @@ def check_files(
             file is decoded.
     """
     halves = (("train", dataset.train, "training"), ("test", dataset.test, "validation"))
-    files = [half for half in halves if isinstance(half[1], FileSplit)]
+    files = [(half, split, kind) for half, split, kind in halves if isinstance(split, FileSplit)]
     count = sum(len(split) for _, split, _ in files)
     skip = on_bad == "skip" and left_out is None
     decode = left_out is None and (
