@@ -65,7 +65,7 @@ def test_an_undecided_array_is_counted():
     assert stage_of(found, LATER_GRADIENTS).note.startswith("without 1 array that has")
 
 
-def test_an_undecided_layer_is_counted_and_not_as_compared():
+def test_an_undecided_layer_is_not_counted_as_compared():
     port, reference = trace(), trace()
     assert verdict(port, reference, NAMES).coverage.facts["layers compared"] == 1
     for mode in ("eval", "train"):
