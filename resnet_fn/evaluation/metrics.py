@@ -105,8 +105,8 @@ def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[in
     pair first. Of equally frequent pairs, the smaller classes come first.
     """
     pairs = zip(labels.tolist(), predictions.tolist(), strict=True)
-    wrong = Counter(sorted((label, said) for label, said in pairs if label != said))
-    return [(label, said, count) for (label, said), count in wrong.most_common()]
+    wrong = Counter(sorted((label, other) for label, other in pairs if label != other))
+    return [(label, other, count) for (label, other), count in wrong.most_common()]
 
 
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,9 +8,11 @@ from resnet_fn.data.cells import to_cell
 
 def table_header(classes: int) -> list[str]:
     """Return the names of the columns, if an image has at most `classes` classes."""
-    numbers = ["", *range(2, classes + 1)]
-    columns = [f"{name}{number}" for number in numbers for name in ("class", "probability")]
-    return ["file", *columns, "error"]
+    columns = ["file"]
+    for position in range(1, classes + 1):
+        number = str(position) if position > 1 else ""
+        columns += [f"class{number}", f"probability{number}"]
+    return [*columns, "error"]
 
 
 def table_row(result: Mapping[str, Any], classes: int) -> list[str]:

@@ -120,16 +120,12 @@ def test_scores_of_several_classes_are_each_classs_own():
     assert scores["predicted"].tolist() == [3, 2, 0]
 
 
-def of_class(labels, classes):
-    return labels[:, None] == np.arange(classes)
-
-
 def test_curves_are_scikit_learns_ties_included():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 90)
     probabilities = rng.random((90, 4)).round(1).astype(np.float32)  # a step of 0.1: ties
     probabilities[np.arange(90), labels] += np.float32(0.2)
-    curves = metrics.precision_recall_curves(of_class(labels, 4), probabilities)
+    curves = metrics.precision_recall_curves(np.eye(4)[labels] > 0, probabilities)
     for index in range(3):
         precision, recall, _ = sklearn.precision_recall_curve(
             labels == index, probabilities[:, index]
@@ -142,11 +138,11 @@ def test_curves_are_scikit_learns_ties_included():
 def test_a_long_curve_is_thinned_to_101_points():
     labels = np.arange(1000) % 2
     probabilities = np.random.default_rng(1).random((1000, 2)).astype(np.float32)
-    curve = metrics.precision_recall_curves(of_class(labels, 2), probabilities)[1]
+    curve = metrics.precision_recall_curves(np.eye(2)[labels] > 0, probabilities)[1]
     assert len(curve["recall"]) == len(curve["precision"]) == 101
     assert curve["recall"][-1] == 1.0
     assert curve["precision"][-1] == 0.5
-    many = metrics.precision_recall_curves(of_class(labels, 102), np.tile(probabilities, 51))
+    many = metrics.precision_recall_curves(np.eye(102)[labels] > 0, np.tile(probabilities, 51))
     assert many == [{"recall": [], "precision": []}] * 102
 
 

@@ -42,7 +42,7 @@ LATER_GRADIENTS = dataclasses.replace(GRADIENTS, batch=EVERY_LATER)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("rounding", [1e-6, 1.0, math.inf])
 def test_nan_on_one_side_alone_differs(value, rounding):
-    port, reference = trace(7), trace(7)
+    port, reference = trace(), trace()
     port.run.later[0].gradients["head.bias"][0] = value
     reference.rounding[dataclasses.replace(GRADIENTS, batch=2)]["head.bias"] = rounding
     port.run.last_outputs["logits"][0, 0] = value
@@ -53,7 +53,7 @@ def test_nan_on_one_side_alone_differs(value, rounding):
 
 
 def test_an_undecided_array_is_counted():
-    port, reference = trace(7), trace(7)
+    port, reference = trace(), trace()
     port.run.later[0].gradients["head.bias"] *= 1.1
     reference.rounding[dataclasses.replace(GRADIENTS, batch=2)]["head.bias"] = 0.5
     found = verdict(port, reference, NAMES)
@@ -65,8 +65,8 @@ def test_an_undecided_array_is_counted():
     assert stage_of(found, LATER_GRADIENTS).note.startswith("without 1 array that has")
 
 
-def test_an_undecided_layer_is_counted_and_not_as_compared():
-    port, reference = trace(7), trace(7)
+def test_an_undecided_layer_is_not_counted_as_compared():
+    port, reference = trace(), trace()
     assert verdict(port, reference, NAMES).coverage.facts["layers compared"] == 1
     for mode in ("eval", "train"):
         (layer,) = reference.layers[mode]
@@ -90,7 +90,7 @@ def test_a_failing_search_hides_no_other_cause():
 
 
 def test_a_stage_without_a_decided_array_is_undecided():
-    port, reference = trace(7), trace(7)
+    port, reference = trace(), trace()
     port.run.last_outputs["logits"] *= 1.1
     reference.rounding[CHANGED_BUFFERS]["logits"] = 0.5
     found = verdict(port, reference, NAMES)
@@ -121,16 +121,16 @@ def test_a_stage_without_numbers_has_a_reason():
 
 
 def test_a_port_without_updates_is_undecided():
-    port = trace(7)
+    port = trace()
     port.run.after, port.run.last_outputs, port.run.average = [], {}, {}
-    found = verdict(port, trace(7), NAMES)
+    found = verdict(port, trace(), NAMES)
     names = {stage.id.name for stage in found.undecided}
     assert {TRAJECTORY.name, LAST.name, CHANGED_BUFFERS.name} <= names
     assert found.first_stage is None
 
 
 def test_a_change_seen_anywhere_is_not_too_small():
-    both = trace(7)
+    both = trace()
     seen = stage_of(verdict(both, both, NAMES), CHANGE)
     hidden = Stage(LAST, too_small=("conv.weight", "other"))
     lines = coverage_of(both_sides(both, both, NAMES, False), [seen, hidden], Probed())
@@ -138,7 +138,7 @@ def test_a_change_seen_anywhere_is_not_too_small():
 
 
 def test_one_update_is_named_as_too_short():
-    both = trace(7)
+    both = trace()
     both.run.after = both.run.after[:1]
     result = verdict(both, both, NAMES)
     assert stage_of(result, LAST).verdict == "skipped"
@@ -146,7 +146,7 @@ def test_one_update_is_named_as_too_short():
 
 
 def test_outputs_without_numbers_do_not_agree():
-    both = trace(7)
+    both = trace()
     both.run.eval_outputs = {}
     assert stage_of(verdict(both, both, NAMES), EVAL_FORWARD).verdict == "undecided"
 
@@ -154,7 +154,7 @@ def test_outputs_without_numbers_do_not_agree():
 @pytest.mark.parametrize(("wrong", "expected"), [("boxes", "undecided"), ("logits", "DIFFERS")])
 def test_only_a_shape_that_rounding_changes_is_undecided(wrong, expected):
     """The size of `boxes` depends on rounding; that of `logits` does not."""
-    port, reference = trace(7), trace(7)
+    port, reference = trace(), trace()
     outputs = {"logits": np.ones((2, 5)), "boxes": np.ones((3, 4))}
     reference.run.eval_outputs = outputs
     port.run.eval_outputs = {**outputs, wrong: np.ones((2, 4))}
@@ -203,7 +203,7 @@ def test_integers_that_rounding_changes_are_excused_and_counted(changing, wrong,
 
 def counted(sources: dict[str, MadeOf], arrays: dict[str, np.ndarray], changing, wrong: str):
     """How an array is compared that updates set, and of which the port's first number is wrong."""
-    port, reference = trace(7), trace(7)
+    port, reference = trace(), trace()
     built = {name: source.build(arrays.get) for name, source in sources.items()}
     for side, counts in ((port, built), (reference, arrays)):
         side.run.start |= {name: np.zeros_like(count) for name, count in counts.items()}
@@ -334,7 +334,7 @@ def test_arrays_too_small_in_another_run_are_named():
 
 
 def test_all_that_draws_is_named_beside_other_reasons():
-    port, reference = trace(7), trace(7)
+    port, reference = trace(), trace()
     port.random_train, reference.random_train = "noise", "forward, at net.py:3"
     stage = undecided_if_random(Stage(LOSS, undecided="not read"), port, reference)
     assert stage.verdict == UNDECIDED

@@ -216,3 +216,18 @@ def test_a_float64_failure_names_the_references_line():
         ladder_of(Ours(nn.Sigmoid()), theirs(forward, t.Sigmoid()), vectors())
     assert "F.linear(x, torch.ones(3, 5))" in str(error.value)
     assert __file__ in str(error.value)
+
+
+def test_pure_rounding_beside_large_numbers_agrees():
+    """A column that is 0 but for the reference's rounding."""
+
+    def forward(self, x):
+        y = self.head(self.part(x))
+        rest = (y - y.mean(1, keepdim=True)).mean(1, keepdim=True)
+        return {"logits": y, "table": torch.cat([2000 + y, rest], 1)}
+
+    def construct(self, x):
+        y = self.head(self.part(x))
+        return {"logits": y, "table": ops.cat([2000 + y, ops.zeros_like(y[:, :1])], 1)}
+
+    agrees(ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8)), vectors())
