@@ -21,7 +21,7 @@ from resnet_fn.parity.replay import compare_step, replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.trace.data import Trace
-from resnet_fn.parity.trace.source import Recorded
+from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import global_norm
@@ -35,6 +35,7 @@ SGD = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, 
 ADAMW = dataclasses.replace(
     SGD, optimizer="adamw", nesterov=False, learning_rate=1e-3, weight_decay=0.05
 )
+PADDED: dict[str, Any] = {"pad_mode": "pad", "padding": 1}  # as PyTorch's padding=1
 
 
 def record_live(*given: Any, probes: bool = True, **options: Any) -> Recorded:
@@ -53,6 +54,18 @@ def recording_of(
     """What several ports are compared with, in place of the module."""
     plan = plan_of(SGD, batches, custom_loss=loss is not None)
     return record_live(module, plan, loss, probes=probes)
+
+
+def traced(
+    module: Any, batches: Sequence[Batch], *given: Any, use: Any = SGD, **options: Any
+) -> Trace:
+    """The reference's trace without probes; `given` are a loss and an optimizer."""
+    return record_reference(module, plan_of(use, batches), *given, probes=False, **options)
+
+
+def stored(trace: Trace) -> Recorded:
+    """A trace as it is read from a folder, without the module."""
+    return Recorded(trace, StoredSource(trace))
 
 
 def draw(*shape: int) -> np.ndarray:
@@ -82,6 +95,11 @@ def images() -> Batch:
 
 def ones(*shape: int) -> Parameter:
     return Parameter(Tensor(np.ones(shape, np.float32)))
+
+
+def layer_norm(width: int = 8) -> nn.LayerNorm:
+    """With PyTorch's eps."""
+    return nn.LayerNorm((width,), epsilon=1e-5)
 
 
 class Theirs(t.Module):
@@ -175,6 +193,15 @@ def ours(construct: Callable[..., Any], *layers: nn.Cell, **parts: Any) -> Any:
     return _with(type("Net", (Ours,), {"construct": construct})(*layers), parts)
 
 
+def theirs_of(forward: Callable[..., Any], **parts: Any) -> Any:
+    """`theirs` with a dense layer, `part`."""
+    return theirs(forward, t.Linear(8, 8), **parts)
+
+
+def ours_of(construct: Callable[..., Any], **parts: Any) -> Any:
+    return ours(construct, nn.Dense(8, 8), **parts)
+
+
 def _with(net: Any, parts: dict[str, Any]) -> Any:
     for name, part in parts.items():
         setattr(net, name, part)
@@ -238,7 +265,7 @@ def stage_of(ladder: Ladder, name: str) -> Stage:
 
 
 def agrees(
-    net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any
+    net: nn.Cell, module: Any, batches: Sequence[Batch] = (), use: Any = SGD, **options: Any
 ) -> Ladder:
     """The ladder of a right port."""
     ladder = ladder_of(net, module, batches, use, **options)
