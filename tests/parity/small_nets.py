@@ -18,7 +18,7 @@ from resnet_fn.parity.record.record import record
 from resnet_fn.parity.replay import compare_step, replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
-from resnet_fn.parity.trace.source import Recorded
+from resnet_fn.parity.trace.source import Recorded, StoredSource
 from resnet_fn.parity.trace.tree import Batch
 from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import global_norm
@@ -32,6 +32,7 @@ SGD = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, 
 ADAMW = dataclasses.replace(
     SGD, optimizer="adamw", nesterov=False, learning_rate=1e-3, weight_decay=0.05
 )
+PADDED: dict[str, Any] = {"pad_mode": "pad", "padding": 1}  # as PyTorch's padding=1
 
 
 def record_live(*given, probes=True, **options):
@@ -48,6 +49,16 @@ def recording_of(module, batches, loss=None, probes=False):
     """What several ports are compared with, in place of the module."""
     plan = plan_of(SGD, batches, custom_loss=loss is not None)
     return record_live(module, plan, loss, probes=probes)
+
+
+def traced(module, batches, *given, use=SGD, **options):
+    """The reference's trace without probes; `given` are a loss and an optimizer."""
+    return record_reference(module, plan_of(use, batches), *given, probes=False, **options)
+
+
+def stored(trace):
+    """A trace as it is read from a folder, without the module."""
+    return Recorded(trace, StoredSource(trace))
 
 
 def draw(*shape):
@@ -77,6 +88,11 @@ def images():
 
 def ones(*shape):
     return Parameter(Tensor(np.ones(shape, np.float32)))
+
+
+def layer_norm(width=8):
+    """With PyTorch's eps."""
+    return nn.LayerNorm((width,), epsilon=1e-5)
 
 
 def averaged(x):
@@ -170,6 +186,15 @@ def ours(construct, *layers, **parts):
     return _with(type("Net", (Ours,), {"construct": construct})(*layers), parts)
 
 
+def theirs_of(forward, **parts):
+    """`theirs` with a dense layer, `part`."""
+    return theirs(forward, t.Linear(8, 8), **parts)
+
+
+def ours_of(construct, **parts):
+    return ours(construct, nn.Dense(8, 8), **parts)
+
+
 def custom(class_name, **attributes):
     """A cell whose class has this name, without a function."""
     return _with(type(class_name, (nn.Cell,), {})(), attributes)
@@ -235,7 +260,7 @@ def stage_of(ladder, name):
     return stage
 
 
-def agrees(net, module, batches, use=SGD, **options):
+def agrees(net, module, batches=(), use=SGD, **options):
     """The ladder of a right port."""
     ladder = ladder_of(net, module, batches, use, **options)
     assert ladder.agrees, table(ladder)

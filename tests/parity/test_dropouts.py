@@ -17,10 +17,13 @@ from small_nets import (
     cell,
     ladder_of,
     module,
+    ones,
     ours,
+    ours_of,
     recording_of,
     t,
     theirs,
+    theirs_of,
     torch,
 )
 
@@ -43,14 +46,15 @@ def check(port, reference, stage, batches=BATCHES, **options):
     return ladder
 
 
+def dropping(self, x):
+    return self.head(self.drop(self.part(x).tanh()))
+
+
 def dropped(drop):
-    def construct(self, x):
-        return self.head(self.drop(ops.tanh(self.part(x))))
-
-    return ours(construct, nn.Dense(8, 8), drop=drop)
+    return ours_of(dropping, drop=drop)
 
 
-def drop_path(fault=""):
+def of_drop_path(fault):
     def construct(self, x):
         keep = 1 - self.drop_prob
         if fault == "factor in evaluation" and not self.training:
@@ -63,79 +67,68 @@ def drop_path(fault=""):
             return x * Tensor((np.random.rand(8, 1) < keep).astype(np.float32) / keep)
         return x * ops.bernoulli(ops.ones((x.shape[0], 1), mindspore.float32), keep) / keep
 
-    return cell(construct, drop_prob=0.3)
+    return construct
+
+
+def drop_path(fault=""):
+    return cell(of_drop_path(fault), drop_prob=0.3)
 
 
 @functools.cache
 def with_drop_path():
-    def forward(self, x):
-        return self.head(self.drop(torch.tanh(self.part(x))))
-
-    return recording_of(theirs(forward, t.Linear(8, 8), drop=DropPath(0.3)), BATCHES)
+    return recording_of(theirs_of(dropping, drop=DropPath(0.3)), BATCHES)
 
 
 @pytest.mark.parametrize(
-    ("fault", "stage"),
+    ("fault", "stage", "mode"),
     [
-        ("", None),
-        ("factor in evaluation", EVAL_FORWARD),
-        ("sign where it drops", EVAL_FORWARD),
-        ("frozen", DROPOUT),
+        ("", None, "graph"),
+        ("", None, "pynative"),
+        ("factor in evaluation", EVAL_FORWARD, "graph"),
+        ("factor in evaluation", EVAL_FORWARD, "pynative"),
+        ("sign where it drops", EVAL_FORWARD, "pynative"),
+        ("frozen", DROPOUT, "graph"),
     ],
 )
-def test_faults_at_real_dropout_rates_are_found(fault, stage):
-    """Compiled evaluation has them, too."""
-    options = {"mode": "graph"} if fault == "factor in evaluation" else {}
-    check(dropped(drop_path(fault)), with_drop_path(), stage, **options)
+def test_faults_at_real_dropout_rates_are_found(fault, stage, mode):
+    net = dropped(drop_path(fault))
+    check(net, with_drop_path(), stage, mode=mode)
+    assert net.drop.drop_prob == 0.3
 
 
-def _unchanged(cell, args):
-    return args
+@pytest.mark.parametrize("fault", ["", "frozen"])
+def test_dropping_layers_with_hooks_are_compiled(fault):
+    """A hook doubles what the layer halves."""
 
-
-def _doubled(cell, args):
-    return (args[0] * 2,)
-
-
-@pytest.mark.parametrize(("fault", "hook"), [("", _doubled), ("frozen", _unchanged)])
-def test_dropping_layers_with_hooks_are_compiled(fault, hook):
     def halved(self, x):
         return self.inner(x * 0.5)
 
-    path = drop_path(fault)
-    if hook is _doubled:
-        path = cell(halved, drop_prob=0.3, inner=path)
-    port = dropped(path)
-    path.register_forward_pre_hook(hook)
-    check(port, with_drop_path(), DROPOUT if fault else None)
+    def doubled(cell, args):
+        return (args[0] * 2,)
+
+    path = cell(halved, drop_prob=0.3, inner=drop_path(fault))
+    path.register_forward_pre_hook(doubled)
+    check(dropped(path), with_drop_path(), DROPOUT if fault else None)
 
 
 @pytest.mark.parametrize("fault", ["", "frozen"])
 def test_dropping_layers_given_keywords_are_compiled(fault):
     """No mask is recognised, because the layer adds what it drops."""
 
-    def added(self, x, branch):
-        keep = 1 - self.drop_prob
-        if keep == 1 or not self.training:
-            return x + branch
-        if fault:
-            mask = Tensor((np.random.rand(8, 1) < keep).astype(np.float32))
-        else:
-            mask = ops.bernoulli(ops.ones((x.shape[0], 1), mindspore.float32), keep)
-        return x + branch * mask / keep
+    drop = of_drop_path(fault)
 
-    def construct(self, x):
-        return self.head(self.add(x, branch=ops.tanh(self.part(x))))
+    def added(self, x, branch):
+        return x + drop(self, branch)
 
     def forward(self, x):
-        return self.head(self.add(x, branch=torch.tanh(self.part(x))))
+        return self.head(self.add(x, branch=self.part(x).tanh()))
 
     class Added(DropPath):
         def forward(self, x, branch):
             return x + super().forward(branch)
 
-    reference = theirs(forward, t.Linear(8, 8), add=Added(0.3))
-    port = ours(construct, nn.Dense(8, 8), add=cell(added, drop_prob=0.3))
+    reference = theirs_of(forward, add=Added(0.3))
+    port = ours_of(forward, add=cell(added, drop_prob=0.3))
     check(port, reference, DROPOUT if fault else None)
 
 
@@ -153,13 +146,6 @@ def test_a_layer_that_never_drops_is_no_dropout(fault):
     check(dropped(drop), with_drop_path(), DROPOUT)
 
 
-@pytest.mark.parametrize(("fault", "stage"), [("", None), ("factor in evaluation", EVAL_FORWARD)])
-def test_evaluation_has_real_rates_uncompiled(fault, stage):
-    net = dropped(drop_path(fault))
-    check(net, with_drop_path(), stage, mode="pynative")
-    assert net.drop.drop_prob == 0.3
-
-
 @pytest.mark.parametrize("factor", [1.0, np.inf])
 def test_infinity_where_the_port_drops_is_found(factor):
     """Its dropout does not run at a rate of 0, so that no mask is recognised."""
@@ -174,23 +160,33 @@ def test_infinity_where_the_port_drops_is_found(factor):
         return n.head(x + n.path(n.part(x)))
 
     path = cell(kept, drop_prob=0.4, dropout=nn.Dropout(p=0.4))
-    port = ours(forward, nn.Dense(8, 8), path=path)
-    reference = theirs(forward, t.Linear(8, 8), path=DropPath(0.4))
+    port = ours_of(forward, path=path)
+    reference = theirs_of(forward, path=DropPath(0.4))
     ladder = check(port, reference, None if factor == 1 else DROPOUT, mode="pynative")
     if factor != 1:
         hint = "path.dropout: where it drops, the port alone returns infinity or NaN"
         assert hint in ladder.first_stage.hints
 
 
+def stochastic_depth(rand, train=False, evaluation=True):
+    """Stochastic depth by hand, with a factor in training or in evaluation."""
+
+    def forward(self, x):
+        h = self.part(x).tanh()
+        if not self.training:
+            h = h * (1 - self.drop_prob) if evaluation else h
+        elif self.drop_prob > 0:
+            h = h * (rand(x.shape[0], 1) >= self.drop_prob)
+            h = h / (1 - self.drop_prob) if train else h
+        return self.head(x + h)
+
+    return forward
+
+
 @functools.cache
 def with_stochastic_depth():
-    def forward(self, x):
-        h = torch.tanh(self.part(x))
-        if not self.training:
-            return self.head(x + h * (1 - self.drop_prob))
-        return self.head(x + h * (torch.rand(len(x), 1) >= self.drop_prob))
-
-    return recording_of(theirs(forward, t.Linear(8, 8), drop_prob=0.3), BATCHES)
+    forward = stochastic_depth(torch.rand)
+    return recording_of(theirs_of(forward, drop_prob=0.3), BATCHES)
 
 
 @pytest.mark.parametrize(
@@ -198,19 +194,8 @@ def with_stochastic_depth():
     [(False, True, None), (True, True, DROPOUT), (False, False, EVAL_FORWARD)],
 )
 def test_wrong_factors_of_stochastic_depth_are_found(train, evaluation, stage):
-    """Stochastic depth by hand."""
-
-    def construct(self, x):
-        h = ops.tanh(self.part(x))
-        if not self.training:
-            h = h * (1 - self.drop_prob) if evaluation else h
-        elif self.drop_prob > 0:
-            h = h * (ops.rand(x.shape[0], 1) >= self.drop_prob)
-            h = h / (1 - self.drop_prob) if train else h
-        return self.head(x + h)
-
-    port = ours(construct, nn.Dense(8, 8), drop_prob=0.3)
-    check(port, with_stochastic_depth(), stage)
+    construct = stochastic_depth(ops.rand, train, evaluation)
+    check(ours_of(construct, drop_prob=0.3), with_stochastic_depth(), stage)
 
 
 NAMES = ("scores", "fc1", "fc2")
@@ -219,12 +204,12 @@ NAMES = ("scores", "fc1", "fc2")
 @functools.cache
 def with_two_dropouts():
     def forward(self, x):
-        x = x * self.drop_scores(torch.sigmoid(self.scores(x)))
-        return self.fc2(self.between(torch.tanh(self.fc1(x))))
+        x = x * self.drop_scores(self.scores(x).sigmoid())
+        return self.fc2(self.between(self.fc1(x).tanh()))
 
     parts = {name: t.Linear(8, 8) for name in NAMES}
-    drops = {"drop_scores": t.Dropout(0.1), "between": t.Dropout(0.2)}
-    return recording_of(Theirs(module(forward, **parts, **drops)), BATCHES)
+    part = module(forward, **parts, drop_scores=t.Dropout(0.1), between=t.Dropout(0.2))
+    return recording_of(Theirs(part), BATCHES)
 
 
 @pytest.mark.parametrize(
@@ -237,10 +222,9 @@ def with_two_dropouts():
 )
 def test_a_dropout_without_a_mask_leaves_others_theirs(place, share, stage):
     def construct(self, x):
+        scores = self.scores(x).sigmoid()
         if self.dropout > 0:
-            scores = ops.dropout(ops.sigmoid(self.scores(x)), share, self.training)
-        else:
-            scores = ops.sigmoid(self.scores(x))
+            scores = ops.dropout(scores, share, self.training)
         x = x * scores
         if place == "after":
             return self.between(self.fc2(ops.tanh(self.fc1(x))))
@@ -249,7 +233,7 @@ def test_a_dropout_without_a_mask_leaves_others_theirs(place, share, stage):
     layers = {name: nn.Dense(8, 8) for name in NAMES}
     port = cell(construct, **layers, dropout=0.1, between=nn.Dropout(p=0.2))
     ladder = check(Ours(port), with_two_dropouts(), stage)
-    assert any(one.id.masked for one in ladder.stages)
+    assert any(stage.id.masked for stage in ladder.stages)
 
 
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
@@ -264,43 +248,43 @@ def test_state_that_evaluation_carries_is_compared(mode):
         self.carried = h.detach().mean(0)
         return self.head(h)
 
+    reference = theirs_of(forward, carried=t.Buffer(torch.zeros(8)))
     carried = Parameter(Tensor(np.zeros(8, np.float32)), requires_grad=False)
-    net, reference = (
-        ours(construct, nn.Dense(8, 8), carried=carried),
-        theirs(forward, t.Linear(8, 8)),
-    )
-    reference.register_buffer("carried", torch.zeros(8))
+    net = ours_of(construct, carried=carried)
     check(net, reference, None, mode=mode)
     assert not net.carried.numpy().any()
+
+
+def lora(self, x):
+    h = self.part(x)
+    if not self.merged:
+        h = h + x @ self.a.T @ self.b.T
+    return self.head(h.tanh())
 
 
 class Merged(Ours):
     """LoRA, which merges its weights for evaluation."""
 
+    construct = lora
+
     def __init__(self, factor):
         super().__init__(nn.Dense(8, 8))
         self.merged, self.factor = False, factor
         self.part.weight.requires_grad = False
-        self.a = Parameter(ops.randn(2, 8), name="a")
-        self.b = Parameter(ops.randn(8, 2), name="b")
+        self.a, self.b = ones(2, 8), ones(8, 2)
 
     def set_train(self, mode=True):
         super().set_train(mode)
-        added = ops.matmul(self.b, self.a)
         if self.merged is mode:
             sign = -1 if mode else self.factor
-            ops.assign(self.part.weight, self.part.weight + sign * added)
+            ops.assign(self.part.weight, self.part.weight + sign * self.b @ self.a)
             self.merged = not mode
         return self
 
-    def construct(self, x):
-        h = self.part(x)
-        if not self.merged:
-            h = h + ops.matmul(ops.matmul(x, self.a.T), self.b.T)
-        return self.head(ops.relu(h))
-
 
 class Lora(Theirs):
+    forward = lora
+
     def __init__(self):
         super().__init__(t.Linear(8, 8))
         self.merged = False
@@ -314,12 +298,6 @@ class Lora(Theirs):
                 self.part.weight += (-1 if mode else 1) * self.b @ self.a
             self.merged = not mode
         return self
-
-    def forward(self, x):
-        h = self.part(x)
-        if not self.merged:
-            h = h + x @ self.a.T @ self.b.T
-        return self.head(torch.relu(h))
 
 
 @pytest.mark.parametrize(("factor", "stage"), [(1, None), (0.5, EVAL_FORWARD)])
@@ -379,25 +357,31 @@ def test_training_on_changed_sizes_has_no_dropout():
     assert "height ≠ width, in training" not in str(ladder.coverage.not_exercised)
 
 
-@functools.cache
-def with_a_dropout_in_code():
-    def forward(self, x):
-        hidden = torch.tanh(self.part(x))
-        dropped = t.functional.dropout(hidden, self.dropout, self.training)
-        return {"logits": self.head(dropped), "hidden": hidden}
+def with_dropout(dropout, rows=True):
+    """A function with a dropout, and with another output, perhaps of no rows."""
 
-    return recording_of(theirs(forward, t.Linear(8, 8), dropout=0.1), BATCHES)
+    def forward(self, x):
+        hidden = self.part(x).tanh()
+        logits = self.head(dropout(hidden, self.dropout, self.training))
+        return {"logits": logits, "hidden": hidden if rows else x[x[:, 0] > 99]}
+
+    return forward
+
+
+@functools.cache
+def with_a_dropout_in_code(rows=True):
+    forward = with_dropout(t.functional.dropout, rows)
+    return recording_of(theirs_of(forward, dropout=0.1), BATCHES)
 
 
 def test_outputs_of_one_net_alone_do_not_count():
     """The effect of dropout on all outputs together is another one then."""
 
     def construct(self, x):
-        hidden = ops.tanh(self.part(x))
-        dropped = ops.dropout(hidden, self.dropout, True) if self.training else hidden
-        return {"logits": self.head(dropped), "hidden": hidden, "further": 5 * hidden}
+        outputs = with_dropout(ops.dropout)(self, x)
+        return {**outputs, "further": 5 * outputs["hidden"]}
 
-    port = ours(construct, nn.Dense(8, 8), dropout=0.1)
+    port = ours_of(construct, dropout=0.1)
     ladder = ladder_of(port, with_a_dropout_in_code(), mode="pynative")
     assert ladder.first_stage is None or ladder.first_stage.id != DROPOUT, table(ladder)
 
@@ -407,29 +391,17 @@ def test_outputs_of_one_net_alone_do_not_count():
 def test_rates_in_code_count_in_all_outputs(rate, stage, order):
     """The net has the attribute, but gives its function another number."""
 
+    def dropout(hidden, share, training):
+        return ops.dropout(hidden, rate, training) if share > 0 else hidden
+
     def construct(self, x):
-        hidden = ops.tanh(self.part(x))
-        dropped = hidden
-        if self.dropout > 0 and self.training:
-            dropped = ops.dropout(hidden, rate, True)
-        outputs = {"logits": self.head(dropped), "hidden": hidden}
+        outputs = with_dropout(dropout)(self, x)
         return dict([*outputs.items()][::order])
 
-    port = ours(construct, nn.Dense(8, 8), dropout=0.1)
+    port = ours_of(construct, dropout=0.1)
     check(port, with_a_dropout_in_code(), stage, mode="pynative")
 
 
 def test_outputs_without_rows_beside_dropout_are_compared():
-    def construct(self, x):
-        hidden = ops.tanh(self.part(x))
-        logits = self.head(ops.dropout(hidden, self.dropout, True) if self.training else hidden)
-        return {"logits": logits, "boxes": x[x[:, 0] > 99]}
-
-    def forward(self, x):
-        hidden = torch.tanh(self.part(x))
-        logits = self.head(t.functional.dropout(hidden, self.dropout, self.training))
-        return {"logits": logits, "boxes": x[x[:, 0] > 99]}
-
-    port, reference = ours(construct, nn.Dense(8, 8)), theirs(forward, t.Linear(8, 8))
-    port.dropout = reference.dropout = 0.1
-    check(port, reference, None, mode="pynative")
+    port = ours_of(with_dropout(ops.dropout, rows=False), dropout=0.1)
+    check(port, with_a_dropout_in_code(rows=False), None, mode="pynative")

@@ -7,7 +7,6 @@ import dataclasses
 import linecache
 import math
 import re
-import shlex
 import time
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from resnet_fn.parity.explain.calls import Calls  # noqa: E402
 from resnet_fn.parity.explain.search import Searcher  # noqa: E402
 from resnet_fn.parity.explain.wanted import Wanted  # noqa: E402
 from resnet_fn.parity.trace.stages import EVAL_FORWARD, GRADIENTS, LOSS  # noqa: E402
-from small_nets import BATCHES, SGD, Theirs, ladder_of, ours, t, vector, write_net  # noqa: E402
+from small_nets import BATCHES, SGD, Theirs, ladder_of, ours_of, t, vector, write_net  # noqa: E402
 
 F = torch.nn.functional
 IMAGES, TOKENS = (3, 8, 9, 9), (3, 6, 8)
@@ -43,14 +42,9 @@ class Net(t.Module):
         torch.manual_seed(seed)
         self.function = function
         self.conv, self.up = t.Conv2d(8, 8, 3, 2, 1), t.ConvTranspose2d(8, 8, 3, 2, 1, 1)
-        self.fc, self.norm, self.gn, self.bn = (
-            t.Linear(8, 8),
-            t.LayerNorm(8),
-            t.GroupNorm(4, 8),
-            t.BatchNorm2d(8),
-        )
+        self.fc, self.norm = t.Linear(8, 8), t.LayerNorm(8)
+        self.gn, self.bn = t.GroupNorm(4, 8), t.BatchNorm2d(8)
         self.lstm, self.embed = t.LSTM(8, 4, 2, batch_first=True), t.Embedding(9, 8)
-        self.attn = t.MultiheadAttention(8, 2, batch_first=True)
         self.w = t.Parameter(torch.rand(8, 8))
         for weight in self.parameters():
             t.init.normal_(weight, std=0.5)
@@ -64,12 +58,10 @@ def searcher(net, x, seconds=20.0, **options):
         net.train().zero_grad()
         value = loss(net(x))
         value.backward()
-        zero = torch.zeros(1)
-        gradients = {
-            name: zero if weight.grad is None else weight.grad
-            for name, weight in net.named_parameters()
-        }
-        return {"loss": value} | {name: one.clone() for name, one in gradients.items()}
+        weights = dict(net.named_parameters())
+        read = {name: weight for name, weight in weights.items() if weight.grad is not None}
+        gradients = {name: weight.grad.clone() for name, weight in read.items()}
+        return {"loss": value, **dict.fromkeys(weights, torch.zeros(1)), **gradients}
 
     def loss(outputs):
         return F.cross_entropy(outputs.flatten(1), torch.arange(len(x)), **options)
@@ -77,14 +69,17 @@ def searcher(net, x, seconds=20.0, **options):
     return Searcher(net, lambda train: net.train(train)(x), backward, loss, seconds)
 
 
+def exact(value):
+    """What a port computed, and its rounding."""
+    return value.detach().double().numpy(), 1e-7
+
+
 def found(reference, port, shape=TOKENS, seconds=20.0, seed=0):
     """What the search names between two functions of a net; `seed` is of the port's weights."""
     x, theirs, ours = drawn(*shape), Net(reference), Net(port, seed)
-    with torch.no_grad():
-        results = {"logits": (ours.eval()(x).double().numpy(), 1e-7)}
-    return searcher(theirs, x, seconds)(
-        Wanted(EVAL_FORWARD, {}, results, lambda value: {"logits": value})
-    )
+    results = {"logits": exact(ours.eval()(x))}
+    wanted = Wanted(EVAL_FORWARD, {}, results, lambda value: {"logits": value})
+    return searcher(theirs, x, seconds)(wanted)
 
 
 # words: the reference, the port, the shape of x; more are in the tables of test_faults.py and
@@ -92,11 +87,11 @@ def found(reference, port, shape=TOKENS, seconds=20.0, seed=0):
 KINDS = {
     "eps 0.01 for 1e-05": (
         lambda n, x: n.norm(x / 9),
-        lambda n, x: F.layer_norm(x / 9, (8,), n.norm.weight, n.norm.bias, 0.01),
+        lambda n, x: F.layer_norm(x / 9, (8,), *n.norm.parameters(), 0.01),
     ),
     "eps 0.001 for 1e-05": (
-        lambda n, x: torch.layer_norm(x / 9, (8,), n.norm.weight, n.norm.bias, 1e-5),
-        lambda n, x: F.layer_norm(x / 9, (8,), n.norm.weight, n.norm.bias, 1e-3),
+        lambda n, x: torch.layer_norm(x / 9, (8,), *n.norm.parameters(), 1e-5),
+        lambda n, x: F.layer_norm(x / 9, (8,), *n.norm.parameters(), 1e-3),
     ),
     "eps 0.01 for 0.001": (
         lambda n, x: torch.batch_norm(
@@ -115,23 +110,23 @@ KINDS = {
     ),
     "2 groups for 4": (
         lambda n, x: n.gn(x),
-        lambda n, x: F.group_norm(x, 2, n.gn.weight, n.gn.bias),
+        lambda n, x: F.group_norm(x, 2, *n.gn.parameters()),
         IMAGES,
     ),
     "the batch's statistics": (lambda n, x: n.bn(x), lambda n, x: n.bn.train()(x), IMAGES),
     "padding of pad_mode same instead of (1, 1)": (
         lambda n, x: n.conv(x[..., :8, :8]),
-        lambda n, x: F.conv2d(F.pad(x[..., :8, :8], (0, 1, 0, 1)), n.conv.weight, n.conv.bias, 2),
+        lambda n, x: F.conv2d(F.pad(x[..., :8, :8], (0, 1, 0, 1)), *n.conv.parameters(), 2),
         IMAGES,
     ),
     "padding by reflect instead of zeros": (
         lambda n, x: n.conv(x),
-        lambda n, x: F.conv2d(F.pad(x, (1,) * 4, "reflect"), n.conv.weight, n.conv.bias, 2),
+        lambda n, x: F.conv2d(F.pad(x, (1,) * 4, "reflect"), *n.conv.parameters(), 2),
         IMAGES,
     ),
     "no output padding": (
         lambda n, x: n.up(x).mean((2, 3)),
-        lambda n, x: F.conv_transpose2d(x, n.up.weight, n.up.bias, 2, 1).mean((2, 3)),
+        lambda n, x: F.conv_transpose2d(x, *n.up.parameters(), 2, 1).mean((2, 3)),
         IMAGES,
     ),
     "count_include_pad False for True": (
@@ -221,26 +216,19 @@ def test_gradients_and_losses_are_searched():
         return net.fc(torch.tanh(net.norm(x).detach())[:, 0])
 
     def wanted(stage, values):
-        arrays = {name: (value.detach().double().numpy(), 1e-7) for name, value in values.items()}
-        arrays = {
-            name: one
-            for name, one in arrays.items()
-            if name == "loss" or name.startswith(("fc", "norm"))
-        }
-        return Wanted(stage, {}, arrays, lambda value: value)
+        read = [name for name in values if name.startswith(("loss", "fc", "norm"))]
+        results = {name: exact(values[name]) for name in read}
+        return Wanted(stage, {}, results, lambda value: value)
 
     x, theirs = drawn(*TOKENS), Net(forward)
-    values = {
-        **searcher(Net(detached), x).backward(),
-        "norm.weight": torch.zeros(8),
-        "norm.bias": torch.zeros(8),
-    }
-    given = {**wanted(GRADIENTS, values).results}
+    zeros = {"norm.weight": torch.zeros(8), "norm.bias": torch.zeros(8)}
+    gradients = wanted(GRADIENTS, searcher(Net(detached), x).backward() | zeros)
 
-    def convert(got):
-        return {name: got[name].expand(array.shape) for name, (array, _) in given.items()}
+    def convert(values):
+        return {name: values[name].expand(exact.shape) for name, (exact, _) in results.items()}
 
-    (line,) = searcher(theirs, x)(Wanted(GRADIENTS, {}, given, convert))
+    results = gradients.results
+    (line,) = searcher(theirs, x)(Wanted(GRADIENTS, {}, results, convert))
     assert "no gradient to argument 1 of " in line
     smoothed = wanted(LOSS, searcher(theirs, x, label_smoothing=0.1).backward())
     (line,) = searcher(theirs, x)(smoothed)
@@ -252,8 +240,7 @@ def test_right_ports_and_wrong_weights_have_no_cause():
         (lambda n, x: n.norm(n.fc(F.gelu(n.fc(x)))), TOKENS),
         (lambda n, x: n.up(n.gn(n.conv(x))), IMAGES),
     ):
-        assert found(function, function, shape) == []
-        for seed in range(1, 4):
+        for seed in range(4):
             assert found(function, function, shape, seed=seed) == []
 
 
@@ -266,11 +253,9 @@ def test_causes_are_kept_when_the_search_fails_later():
 
     x, theirs, ours = drawn(*TOKENS), Net(forward), Net(forward)
     ours.norm.eps = 0.01
-    with torch.no_grad():
-        layers = {"norm": (ours.eval().norm(ours.fc(x) / 9).double().numpy(), 1e-7)}
-    cause, failed = searcher(theirs, x)(
-        Wanted(EVAL_FORWARD, layers, {"logits": (x.numpy(), 1e-7)}, fails)
-    )
+    layers = {"norm": exact(ours.eval()(x))}
+    wanted = Wanted(EVAL_FORWARD, layers, {"logits": exact(x)}, fails)
+    cause, failed = searcher(theirs, x)(wanted)
     assert "eps 0.01 for 1e-05 in the port" in cause
     assert failed == "the search for further causes failed (KeyError: 'logits')"
 
@@ -294,9 +279,8 @@ def test_a_search_ends_at_its_time_limit():
 
 
 def attends(net, x):
-    scores = (net.fc(x) @ net.fc(net.norm(x)).mT / 8**0.5).masked_fill(
-        x[:, None, :, 0] > 1, -torch.inf
-    )
+    scores = net.fc(x) @ net.fc(net.norm(x)).mT / 8**0.5
+    scores = scores.masked_fill(x[:, None, :, 0] > 1, -torch.inf)
     return (x + scores.softmax(-1) @ net.norm(x)).mean(1)
 
 
@@ -395,39 +379,35 @@ def test_outputs_of_other_names_and_traces_are_searched(tmp_path, capsys):
     )
     (tmp_path / "data.py").write_text(BATCHES)
     task = ["--reference", "theirs.py:Net", "--inputs", "data.py:batches"]
-    assert main([*task, *COMMAND]) == 1
-    assert CAUSE in capsys.readouterr().out
+
+    def differs(*command):
+        assert main([*command]) == 1
+        return capsys.readouterr().out
+
+    assert CAUSE in differs(*task, *COMMAND)
     assert main(["record", *task, "--out", "trace"]) == 0
-    assert (
-        main(shlex.split("record --net ours.py:Net --like trace --out ours --mode pynative")) == 0
-    )
+    like = "record --net ours.py:Net --like trace --out ours --mode pynative"
+    assert main(like.split()) == 0
     assert str(tmp_path) not in (tmp_path / "trace" / "manifest.json").read_text()
     (tmp_path / "changed.py").write_text("raise SystemExit('it was run')\n")
-    for command in (
-        ["replay", "trace", *COMMAND],
-        ["compare", "ours", "trace", "--no-initialisation"],
-    ):
+    of_traces = ["replay", "trace", *COMMAND], ["compare", "ours", "trace", "--no-initialisation"]
+    for command in of_traces:
         capsys.readouterr()
-        assert main([*command, "--reference", "theirs.py:Net"]) == 1
-        printed = capsys.readouterr().out
+        printed = differs(*command, "--reference", "theirs.py:Net")
         assert CAUSE in printed
         assert "not compiled (--mode pynative)" in printed
-        assert main(command) == 1
-        printed = capsys.readouterr().out
-        assert (
-            "for a cause, add --reference theirs.py:FUNCTION, the file that was recorded" in printed
-        )
-        with pytest.raises(
-            UsageError, match=r"changed.py is not the recorded theirs.py; give that file, or leave"
-        ):
+        printed = differs(*command)
+        words = "for a cause, add --reference theirs.py:FUNCTION, the file that was recorded"
+        assert words in printed
+        words = r"changed.py is not the recorded theirs.py; give that file, or leave"
+        with pytest.raises(UsageError, match=words):
             main([*command, "--reference", "changed.py:Net"])
-        assert main([*command, "--quick"]) == 1
-        printed += capsys.readouterr().out
+        printed += differs(*command, "--quick")
         assert printed.count("for a cause") == 1
         assert "0.5^2" not in printed
     assert main(["record", *task, "--precision", "fp16", "--out", "half"]) == 0
-    assert main(["replay", "half", *COMMAND, "--reference", "theirs.py:Net"]) == 1
-    assert "no cause is searched for in half precision" in capsys.readouterr().out
+    printed = differs("replay", "half", *COMMAND, "--reference", "theirs.py:Net")
+    assert "no cause is searched for in half precision" in printed
 
 
 @pytest.mark.usefixtures("device")
@@ -445,13 +425,13 @@ def test_what_is_not_searched_is_said(detached, precision, accumulate, words):
 
     use, module = dataclasses.replace(SGD, precision=precision), Theirs(t.Linear(8, 8))
     for quick in (False, True):
-        net = ours(construct, nn.Dense(8, 8))
-        hints = ladder_of(
-            net, module, [vector()], use, accumulate=accumulate, quick=quick
-        ).first_computed.hints
-        assert [
-            hint.startswith("no cause is searched for in ") and words in hint for hint in hints
-        ] == [True] * (not quick)
+        net = ours_of(construct)
+        ladder = ladder_of(net, module, [vector()], use, accumulate=accumulate, quick=quick)
+        hints = ladder.first_computed.hints
+        assert len(hints) == (not quick)
+        for hint in hints:
+            assert hint.startswith("no cause is searched for in ")
+            assert words in hint
 
 
 @pytest.mark.usefixtures("device")
@@ -462,7 +442,7 @@ def test_no_cause_names_a_file_of_the_ladder():
         return self.head(ops.stop_gradient(self.part(x)))
 
     inputs, _ = vector()
-    batch, net = (inputs, np.ones((len(inputs), 3), np.float32)), ours(construct, nn.Dense(8, 8))
+    batch, net = (inputs, np.ones((len(inputs), 3), np.float32)), ours_of(construct)
     losses = {"loss": nn.MSELoss(), "reference_loss": t.MSELoss()}
     ladder = ladder_of(net, Theirs(t.Linear(8, 8)), [batch], quick=False, **losses)
     causes = "\n".join(ladder.first_computed.hints)
