@@ -112,7 +112,7 @@ class Draft(NamedTuple):
             merged[name] = SourcedValue(declared, value, Source.FLAG)
         resolution = _Resolution(merged)
         for rule in RULES:  # in order, because a rule may change what a later one reads
-            if not rule.only_new_runs or (not resumes and resolution.has_chosen(rule)):
+            if not rule.only_new_runs or (not resumes and resolution.is_of_user(rule)):
                 resolution.apply(rule)
         return Draft(resolution.values, tuple(resolution.notes), tuple(resolution.faults))
 
@@ -153,12 +153,13 @@ class _Resolution:
         # settings whose values are wrong whatever the others are: no rule reads or changes them
         self._invalid = {name for name, _ in self.faults}
 
-    def has_chosen(self, rule: Rule) -> bool:
-        """Return whether the user chose one of the settings that a rule has or reads. If not, these
-        can be those of a stored run.
+    def is_of_user(self, rule: Rule) -> bool:
+        """Return whether the user chose one of the settings that a rule has or reads, or a file that
+        the user's file extends has it. If not, these can be those of a stored run.
         """
-        involved = {*rule.names, *rule.reads}
-        return any(sourced.is_chosen for name, sourced in self.values.items() if name in involved)
+        involved = {*rule.names, *rule.reads} & self.values.keys()
+        sourced = [self.values[name] for name in involved]
+        return any(value.is_chosen or value.line for value in sourced)
 
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, do for each of its settings what `on_break` has."""

@@ -169,11 +169,12 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     rejected = dropped(to_dict(recipe) | to_dict(options))
     groups: dict[str, str] = {}  # title → lines
     for name, value in values.items():
-        # A file may have what is off (0, false, empty), whatever the others are.
-        if name not in rejected or not value:
+        declared = _DECLARED[name]
+        # A rule takes nothing from a setting that is off (0, false, empty) when it is dropped.
+        is_off = not value and not declared.dropped_to
+        if name not in rejected or is_off:
             # JSON's values are valid TOML, except DEL, which must be escaped
             line = f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
-            title = _DECLARED[name].group
-            groups[title] = groups.get(title, "") + line
+            groups[declared.group] = groups.get(declared.group, "") + line
     parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")

@@ -167,8 +167,9 @@ def changed(config: AnySettings, **given: Any) -> AnySettings:
 
     An older value that has no effect beside these is dropped or replaced without a line, also a
     chosen one; the other chosen ones stay chosen. A dropped value does not come back: SGD's
-    nesterov is False after a change to Adam and back. Raises ValueError if one of `given` is wrong or has no effect,
-    or if an older value contradicts it, as a warm-up of 10 epochs does to `epochs=5`.
+    nesterov is False after a change to Adam and back. Raises ValueError if one of `given` is wrong
+    or has no effect, or if an older value contradicts it, as a warm-up of 10 epochs does to
+    `epochs=5`.
     """
     check_names(given, type(config))
     # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.

@@ -101,6 +101,15 @@ def test_a_file_can_undo_what_it_extends():
     assert left_out == ()
 
 
+def test_extended_files_obey_the_rules_of_new_runs():
+    write('extends = "finetune"; check_files = "yes"; zero_init_residual = true', "first.toml")
+    write('extends = "first.toml"; dataset = "mindrecord"; weights = "net.pth"', "second.toml")
+    write('extends = "second.toml"; epochs = 3; validation_share = 0.0')
+    recipe, options, left_out = parse(["--recipe", "mine.toml"])
+    assert {line.split()[0] for line in left_out} >= {"check_files", "zero_init_residual"}
+    draft_of(recipe, RunOptions()).complete(chosen_or_not_default(options))
+
+
 def test_a_written_file_leaves_out_useless_settings_only():
     """Of runs that began before the rules."""
     both = {"dataset": "imagefolder", "class_weights": "balanced", "sampling": "balanced"}

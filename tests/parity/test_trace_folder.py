@@ -217,6 +217,19 @@ def test_traces_of_different_tasks_are_rejected(tmp_path, raises_line):
         main(["compare", str(TRACE), str(tmp_path / "b")])
 
 
+def test_zero_and_what_it_means_are_one_task(tmp_path):
+    """Earlier versions stored an optimizer's own beta2, for which a recipe has 0 now."""
+    for name, beta2 in (("a", 0.0), ("b", 0.99)):
+
+        def with_lion(recording, beta2=beta2):
+            optimizer = recording["plan"]["optimizer"]["OptimizerPlan"]
+            optimizer["name"] = "lion"
+            optimizer["settings"]["beta2"] = beta2
+
+        rewritten(TRACE, tmp_path / name, with_lion)
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+
+
 def with_file(written, folder, save):
     """The trace with other arrays, which `save` writes, and their right hash."""
 
