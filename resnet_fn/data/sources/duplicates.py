@@ -13,7 +13,7 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
     """
     first_copies: dict[bytes, tuple[FileSplit, int]] = {}
     on_both_sides = []
-    of_two_classes = {}
+    of_two_classes: dict[bytes, str] = {}
     for half in filter(None, (train, validation)):
         for index, value in enumerate(half.fingerprints):
             contents = value.tobytes()

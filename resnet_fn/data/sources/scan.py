@@ -169,7 +169,7 @@ def check_files(
         left_out: lines of a resumed run's bad_files.txt. If given, their files are left out, and no
             file is decoded.
     """
-    halves = (("train", dataset.train, "training"), ("test", dataset.test, "validation"))
+    halves: Any = (("train", dataset.train, "training"), ("test", dataset.test, "validation"))
     files = [half for half in halves if isinstance(half[1], FileSplit)]
     count = sum(len(split) for _, split, _ in files)
     skip = on_bad == "skip" and left_out is None
