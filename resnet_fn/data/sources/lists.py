@@ -123,7 +123,7 @@ def fits_folder(name: str, data_dir: str) -> bool:
 def _labels(images: ImageList, classes: Sequence[str], source: str, several: bool) -> np.ndarray:
     """Return labels, int32 [N], or zeros and ones, float32 [N, classes], if `several` is true."""
     find = number_classes(classes)
-    shape = (len(images), len(classes)) if several else len(images)
+    shape: tuple[int, ...] = (len(images), len(classes)) if several else (len(images),)
     labels = np.zeros(shape, np.float32 if several else np.int32)
     for row, names in enumerate(images.sets):
         numbers: list[Any] = list(map(find, names))
