@@ -112,7 +112,8 @@ class Launcher:
     def rank_of(pid):
         """The rank that msrun gave a process; None for the scheduler."""
         environment = environment_of(pid)
-        return int(environment["RANK_ID"]) if environment.get("MS_ROLE") == "MS_WORKER" else None
+        is_worker = environment.get("MS_ROLE") == "MS_WORKER" and "RANK_ID" in environment
+        return int(environment["RANK_ID"]) if is_worker else None
 
     def wait_for_update(self, folder, process, beyond=None):
         """Until the run has saved an update after `beyond`, by default after those that it has."""
