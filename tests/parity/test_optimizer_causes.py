@@ -14,6 +14,7 @@ from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
@@ -118,3 +119,18 @@ class NoEps(o.Adam):
 )
 def test_unknown_optimizers_get_no_cause(ours, theirs):
     assert hints(of(ours), of(theirs)) == []
+
+
+def test_invented_arrays_are_repeatable_and_of_many_sizes():
+    weights, gradients = made_up({"a": (70, 90), "b": ()})
+    assert all(
+        np.array_equal(one["a"], made_up({"a": (70, 90)})[i]["a"])
+        for i, one in enumerate((weights, gradients))
+    )
+    assert (np.abs(weights["a"]).min() < 1e-2, np.abs(weights["a"]).max() > 50) == (True, True)
+    sizes = np.abs(gradients["a"][gradients["a"] != 0])
+    assert (sizes.min() < 1e-8, sizes.max() > 0.5, sizes.size < gradients["a"].size) == (
+        True,
+        True,
+        True,
+    )
