@@ -2,9 +2,6 @@
 right one is not.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -22,7 +19,6 @@ torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone  # noqa: E402
 
 o = torch.optim
-Make = Callable[[Any], Any]
 NET = torch.nn.Sequential(torch.nn.Linear(30, 8), torch.nn.Linear(8, 3))
 SHAPES = {name: tuple(parameter.shape) for name, parameter in NET.named_parameters()}
 NAMES = NameMap("names", {name: whole_array(name) for name in SHAPES}, {}, ())
