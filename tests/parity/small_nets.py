@@ -95,10 +95,6 @@ def layer_norm(width=8):
     return nn.LayerNorm((width,), epsilon=1e-5)
 
 
-def averaged(x):
-    return x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1)
-
-
 class Theirs(t.Module):
     """Layers in a row, or one, and a dense layer; what is spatial, or a sequence, is averaged
     before it.
@@ -110,7 +106,8 @@ class Theirs(t.Module):
         self.head = t.Linear(width, classes)
 
     def forward(self, x):
-        return self.head(averaged(self.part(x)))
+        x = self.part(x)
+        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
 
 
 class Ours(nn.Cell):
@@ -122,7 +119,8 @@ class Ours(nn.Cell):
         self.head = nn.Dense(width, classes)
 
     def construct(self, x):
-        return self.head(averaged(self.part(x)))
+        x = self.part(x)
+        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
 
 
 class Other(nn.Cell):
@@ -133,7 +131,8 @@ class Other(nn.Cell):
         self.layers, self.last = nn.SequentialCell(*layers), nn.Dense(8, 3)
 
     def construct(self, x):
-        return self.last(averaged(self.layers(x)))
+        x = self.layers(x)
+        return self.last(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
 
 
 class DropPath(t.Module):
@@ -280,12 +279,16 @@ def own_step(change, each=lambda gradients, plan: gradients):
 
         def step(inputs, labels, rate):
             net.set_train(True)
-            size, value, parts = len(inputs) // plan.micro_batches, 0.0, []
+            size, value, sums = len(inputs) // plan.micro_batches, 0.0, None
             for x, y in zip(inputs.split(size), labels.split(size), strict=True):
-                loss_of_part, gradients = differentiate(x, y)
-                value += loss_of_part / plan.micro_batches
-                parts.append(each(gradients, plan))
-            sums = [sum(of_parts) for of_parts in zip(*parts, strict=True)]
+                part, gradients = differentiate(x, y)
+                value += part / plan.micro_batches
+                gradients = each(gradients, plan)
+                sums = (
+                    gradients
+                    if sums is None
+                    else [s + g for s, g in zip(sums, gradients, strict=True)]
+                )
             gradients = change(net, sums, plan)
             optimizer.update(gradients, rate)
             return SimpleNamespace(loss=value, grad_norm=global_norm(gradients))

@@ -62,6 +62,7 @@ def test_a_layer_is_compared_by_its_own_output():
     [
         ("evaluation", "eval forward", 0.0),
         ("training", "train forward", 0.0),
+        ("gradients", "gradients", 0.0),
         ("gradients", "gradients", 0.5),
     ],
 )

@@ -92,8 +92,11 @@ def test_unusable_inputs_and_optimizers_are_rejected():
 
 def counting():
     """A net that trains an integer, before its other parameters."""
-    count = Parameter(Tensor([3], mindspore.int32))
-    return cell(lambda self, x: self.head(x), count=count, head=nn.Dense(8, 3))
+
+    def construct(self, x):
+        return self.head(x)
+
+    return cell(construct, count=Parameter(Tensor([3], mindspore.int32)), head=nn.Dense(8, 3))
 
 
 @pytest.mark.parametrize("given", [True, False])

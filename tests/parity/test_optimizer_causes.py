@@ -2,9 +2,6 @@
 right one is not.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,6 +11,7 @@ from resnet_fn.parity.pair.name_map import NameMap, whole_array
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.optimizer_settings import torch_settings
 from resnet_fn.parity.trace.data import Run, Trace
+from resnet_fn.parity.trace.made_up import made_up
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
@@ -21,7 +19,6 @@ torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip
 from resnet_fn.parity.record.torch_optimizer import optimizer_alone  # noqa: E402
 
 o = torch.optim
-Make = Callable[[Any], Any]
 NET = torch.nn.Sequential(torch.nn.Linear(30, 8), torch.nn.Linear(8, 3))
 SHAPES = {name: tuple(parameter.shape) for name, parameter in NET.named_parameters()}
 NAMES = NameMap("names", {name: whole_array(name) for name in SHAPES}, {}, ())
@@ -118,3 +115,18 @@ class NoEps(o.Adam):
 )
 def test_unknown_optimizers_get_no_cause(ours, theirs):
     assert hints(of(ours), of(theirs)) == []
+
+
+def test_invented_arrays_are_repeatable_and_of_many_sizes():
+    weights, gradients = made_up({"a": (70, 90), "b": ()})
+    assert all(
+        np.array_equal(one["a"], made_up({"a": (70, 90)})[i]["a"])
+        for i, one in enumerate((weights, gradients))
+    )
+    assert (np.abs(weights["a"]).min() < 1e-2, np.abs(weights["a"]).max() > 50) == (True, True)
+    sizes = np.abs(gradients["a"][gradients["a"] != 0])
+    assert (sizes.min() < 1e-8, sizes.max() > 0.5, sizes.size < gradients["a"].size) == (
+        True,
+        True,
+        True,
+    )

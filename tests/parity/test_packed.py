@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
+from resnet_fn.parity.record.packed import padded
 from resnet_fn.parity.show.titles import title_of_stage
 from small_nets import agrees, draw, ladder_of, t, torch
 
@@ -14,15 +15,14 @@ rnn = torch.nn.utils.rnn
 
 
 class Tagger(t.Module):
-    def __init__(self, kind="GRU", batch_first=True, total=5, enforce_sorted=False):
+    def __init__(self, kind="GRU", batch_first=True, total=5):
         super().__init__()
         self.rnn = getattr(t, kind)(8, 6, batch_first=batch_first)
         self.head, self.first, self.total = t.Linear(6, 3), batch_first, total
-        self.enforce_sorted = enforce_sorted
 
     def forward(self, x, lengths):
         x = x if self.first else x.transpose(0, 1)
-        packed = rnn.pack_padded_sequence(x, lengths, self.first, self.enforce_sorted)
+        packed = rnn.pack_padded_sequence(x, lengths, self.first, enforce_sorted=False)
         x, _ = rnn.pad_packed_sequence(self.rnn(packed)[0], self.first, total_length=self.total)
         return self.head(x if self.first else x.transpose(0, 1))
 
@@ -60,22 +60,17 @@ LOSSES = {
     ),
     "loss": lambda x, y: ops.cross_entropy(x.reshape(-1, 3), y.reshape(-1), ignore_index=-100),
 }
-BATCHES = ((4, 3, 4, 2), (1, 5, 5, 3))
-
-
-SORTED = ((5, 4, 3, 2), (5, 5, 3, 1))
+BATCHES = ((5, 3, 4, 2), (1, 5, 5, 3))
 
 
 @pytest.mark.parametrize(
-    ("lengths", "reference", "port"),
-    [
-        (BATCHES, (), {}),
-        (SORTED, ("LSTM", False, None, True), {"kind": "LSTM", "clean": False}),
-    ],
+    ("kind", "batch_first", "total", "clean"),
+    [("GRU", True, 5, True), ("LSTM", False, None, False)],
 )
-def test_a_padded_tagger_agrees_with_a_packed_one(lengths, reference, port):
-    batches = [sentences(*of_batch) for of_batch in lengths]
-    ladder = agrees(PortedTagger(**port), Tagger(*reference), batches, **LOSSES)
+def test_a_padded_tagger_agrees_with_a_packed_one(kind, batch_first, total, clean):
+    batches = [sentences(*lengths) for lengths in BATCHES]
+    net, reference = PortedTagger(kind, clean=clean), Tagger(kind, batch_first, total)
+    ladder = agrees(net, reference, batches, **LOSSES)
     assert {layer.name for layer in ladder.layers} == {"rnn", "head"}
 
 
@@ -128,3 +123,14 @@ def test_a_wrong_step_of_a_tagger_is_seen():
     ladder = ladder_of(PortedTagger(step=1), Tagger(), [sentences(*BATCHES[0])], **LOSSES)
     assert title_of_stage(ladder.first_stage) == "eval forward"
     assert ladder.first_layer.name == "head"
+
+
+@pytest.mark.parametrize("are_sorted", [False, True])
+def test_packed_sequences_are_padded_as_torch_pads(are_sorted):
+    lengths = [4, 3, 2, 2] if are_sorted else [2, 4, 2, 3]
+    x = torch.from_numpy(draw(4, 5, 3))
+    packed = rnn.pack_padded_sequence(x, torch.tensor(lengths), True, enforce_sorted=are_sorted)
+    array, valid = padded(packed)
+    expected, ends = rnn.pad_packed_sequence(packed, batch_first=True)
+    np.testing.assert_array_equal(array, expected.numpy())
+    np.testing.assert_array_equal(valid, np.arange(4) < ends.numpy()[:, None])

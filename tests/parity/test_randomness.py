@@ -64,7 +64,7 @@ def test_random_layers_are_named_their_stages_undecided(draw, source):
 
 
 @pytest.mark.usefixtures("device")
-def test_dropout_by_a_function_of_the_port_is_named():
+def test_a_ports_dropout_by_a_function_is_named():
     titles, doubt = undecided(lambda self, x: self.drop(x), 0.2, drop=t.Dropout(0.2))
     assert titles[:4] == ["dropout", "train forward", "train layers", "loss"]
     assert titles[4:6] == ["loss alone", "gradients"]

@@ -150,10 +150,12 @@ def test_data_sets_are_compared_with_labels_and_order(torchvision):
     )
 
 
+def differing(law):
+    return {result.name for result in law.results if result.verdict == DIFFERS}
+
+
 @pytest.mark.parametrize("in_pillow", [False, True])
 def test_training_transforms_agree_but_without_normalize(torchvision, law, in_pillow):
-    """After set_seed, as most training scripts call it, MindSpore's eager transforms repeat a draw."""
-    mindspore.set_seed(1)
     transforms = torchvision.transforms
     steps = [transforms.RandomResizedCrop(32, (0.25, 1.0)), transforms.RandomHorizontalFlip()]
     steps += [transforms.ColorJitter(0.4, 0.4, 0.4), transforms.ToTensor()]
@@ -170,6 +172,25 @@ def test_training_transforms_agree_but_without_normalize(torchvision, law, in_pi
     without = [step for step in end if not isinstance(step, vision.Normalize)]
     reference = transforms.Compose(steps)
     assert law(begin + end, reference, 250).verdict == OK
-    results = law(begin + without, reference, 250).results
-    differing = {result.name for result in results if result.verdict == DIFFERS}
-    assert {"black", "white"} <= differing
+    assert {"black", "white"} <= differing(law(begin + without, reference, 250))
+
+
+def test_random_crops_and_flips_are_compared_in_law(torchvision, law):
+    """After set_seed, as most training scripts call it, MindSpore's eager transforms repeat a draw."""
+    mindspore.set_seed(1)
+    transforms = torchvision.transforms
+    steps = [transforms.RandomResizedCrop(32, (0.25, 1.0)), transforms.RandomHorizontalFlip()]
+    reference = transforms.Compose([*steps, transforms.ToTensor()])
+
+    def port(lowest, flip):
+        return [
+            vision.RandomCropDecodeResize(32, (lowest, 1.0), (3 / 4, 4 / 3)),
+            vision.RandomHorizontalFlip(flip),
+            vision.Rescale(1 / 255, 0.0),
+            vision.HWC2CHW(),
+        ]
+
+    assert law(port(0.25, 0.5), reference, 250).verdict == OK
+    other = law(port(0.6, 0.1), reference, 250)
+    assert other.verdict == DIFFERS
+    assert {"mirrored", "area"} <= differing(other)

@@ -72,6 +72,7 @@ def normalised(pixels, mean=MEAN, deviation=DEVIATION):
     ("port", "reference", "names"),
     [
         (np.asarray, normalised, {"black", "white"}),
+        (normalised, np.asarray, {"black", "white"}),
         (lambda pixels: pixels * (255 / 256), np.asarray, {"white"}),
         (lambda pixels: normalised(pixels, CIFARS), normalised, {"black", "white"}),
         (lambda pixels: normalised(pixels, MEAN, (0.2,) * 3), normalised, {"black", "white"}),

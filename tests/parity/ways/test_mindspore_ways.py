@@ -22,19 +22,21 @@ def normed():
     return Ours(nn.Conv2d(3, 8, 3, pad_mode="pad", padding=1), nn.BatchNorm2d(8), nn.ReLU())
 
 
-def attention(hides=True):
+class Attention(nn.Cell):
+    def __init__(self, hides=True):
+        super().__init__()
+        self.embed = nn.Embedding(20, 8, embedding_table="normal")
+        self.q, self.k, self.v = nn.Dense(8, 8), nn.Dense(8, 8), nn.Dense(8, 8)
+        self.norm, self.head, self.hides = nn.LayerNorm((8,)), nn.Dense(8, 3), hides
+
     def construct(self, ids, mask):
         x = self.norm(self.embed(ids))
-        scores = ops.bmm(self.query(x), x.swapaxes(1, 2))
+        scores = ops.bmm(self.q(x), self.k(x).swapaxes(1, 2))
         if self.hides:
             scores = ops.masked_fill(scores, ops.logical_not(mask).expand_dims(1), -1e4)
-        x = ops.bmm(ops.softmax(scores, -1), x)
+        x = x + ops.bmm(ops.softmax(scores, -1), self.v(x))
         weights = mask.expand_dims(2).astype(x.dtype)
         return self.head((x * weights).sum(1) / weights.sum(1))
-
-    embed = nn.Embedding(20, 8, embedding_table="normal")
-    dense = {"query": nn.Dense(8, 8), "head": nn.Dense(8, 3)}
-    return cell(construct, embed=embed, norm=nn.LayerNorm((8,)), hides=hides, **dense)
 
 
 class Counting(nn.Cell):
@@ -53,7 +55,7 @@ class Counting(nn.Cell):
 @pytest.mark.parametrize("of_texts", [False, True])
 def test_right_nets_are_accepted(of_texts, plan, plan_of_texts, result):
     net = (
-        MindSporeNet(attention(), plan_of_texts)
+        MindSporeNet(Attention(), plan_of_texts)
         if of_texts
         else MindSporeNet(normed(), plan(images))
     )
@@ -68,7 +70,7 @@ def test_right_nets_are_accepted(of_texts, plan, plan_of_texts, result):
 @pytest.mark.slow
 def test_right_nets_compute_the_same_compiled(plan, plan_of_texts, result):
     assert result("compiled", MindSporeNet(normed(), plan(images))).verdict == "ok"
-    assert result("compiled", MindSporeNet(attention(), plan_of_texts)).verdict == "ok"
+    assert result("compiled", MindSporeNet(Attention(), plan_of_texts)).verdict == "ok"
 
 
 def test_a_layer_that_mixes_samples_is_named(plan, result):
@@ -79,7 +81,7 @@ def test_a_layer_that_mixes_samples_is_named(plan, result):
 
 
 def test_an_ignored_mask_shows_without_padding(plan_of_texts, result):
-    net = MindSporeNet(attention(hides=False), plan_of_texts)
+    net = MindSporeNet(Attention(hides=False), plan_of_texts)
     assert result("alone", net).verdict == "ok"
     assert result("unpadded", net).verdict == "DIFFERS"
 
