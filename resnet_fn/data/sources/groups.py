@@ -14,6 +14,9 @@ from resnet_fn.data.sources.files import FileSplit
 _ROBOFLOW = r"^(.+?)(?:\.rf\.[^/]*)?\.\w+$"
 _COPIES = r"^(.+?)(?: \(\d+\)| - Copy[^/]*| copy[^/]*)?\.\w+$"
 _FRAMES = r"^(.+?)(?:[ _.-]\d+)?\.\w+$"
+_LOOKED_AT = 20_000  # so many names are compared with the patterns,
+_BESIDE = 1_000  # in blocks of so many, because names of one source stand beside each other
+
 _WAYS = "give a folder level such as 2, a pattern that fits all names, or a column of the list"
 
 
@@ -86,10 +89,13 @@ def suggest_groups(names: Sequence[str], labels: np.ndarray) -> list[str]:
         (_COPIES, 1, 0.0),
         (_FRAMES, 2, 0.5),
     )
-    classes = _by_class(names, labels)
+    if len(names) > _LOOKED_AT:
+        chosen = _choose(len(names))
+        names = [names[index] for index in chosen.tolist()]
+        labels = labels[chosen]
     for pattern, sources, share in kinds:
         source_of = _pattern(pattern)
-        for members in classes:
+        for members in _by_class(names, labels):
             counts = Counter(map(source_of, members))
             # If all images of a class have one source, they are only numbered (bee_0001.jpg).
             several = {source for source, count in counts.items() if 1 < count < len(members)}
@@ -102,6 +108,12 @@ def suggest_groups(names: Sequence[str], labels: np.ndarray) -> list[str]:
                     f"to keep such a group on one side of the split, give --group-by '{pattern}'"
                 ]
     return []
+
+
+def _choose(count: int) -> np.ndarray:
+    """Return `_LOOKED_AT` of the numbers below `count`, in blocks at equal distances."""
+    starts = np.linspace(0, count - _BESIDE, _LOOKED_AT // _BESIDE).astype(np.int64)
+    return (starts[:, None] + np.arange(_BESIDE)).ravel()
 
 
 def _by_class(names: Sequence[str], labels: np.ndarray) -> list[list[str]]:

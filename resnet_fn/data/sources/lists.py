@@ -9,10 +9,9 @@ import re
 import sys
 import unicodedata
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from itertools import chain, islice, product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +37,10 @@ class ImageList:
 
     file: Path
     paths: Names
-    sets: list[tuple[str, ...]]  # classes of each row, in Unicode's form NFC; equal sets are one
+    kind: np.ndarray  # number of a row's set of classes in `kinds`, int32 [N]
+    kinds: list[tuple[str, ...]]  # the sets of classes that occur, in Unicode's form NFC
     classes: set[str]  # names of the classes, as the list writes them
-    lines: Sequence[int]  # line at which a row begins
+    lines: np.ndarray  # line at which a row begins, uint32 [N]
     groups: tuple[str, ...] | None  # group of each row, if the list has a column of groups
     notes: tuple[str, ...] = ()  # lines that the run prints
 
@@ -123,20 +123,19 @@ def fits_folder(name: str, data_dir: str) -> bool:
 def _labels(images: ImageList, classes: Sequence[str], source: str, several: bool) -> np.ndarray:
     """Return labels, int32 [N], or zeros and ones, float32 [N, classes], if `several` is true."""
     find = number_classes(classes)
-    shape: tuple[int, ...] = (len(images), len(classes)) if several else (len(images),)
-    labels = np.zeros(shape, np.float32 if several else np.int32)
-    for row, names in enumerate(images.sets):
-        numbers: list[Any] = list(map(find, names))
-        if None in numbers:
-            unknown = names[numbers.index(None)]
-            raise ValueError(
-                f"{images.line_of(row)}: {unknown!r} is not a class of {source}; "
-                f"{suggest_name(unknown, classes)}"
-            )
-        if several:
-            labels[row, numbers] = 1
-        else:
-            labels[row] = numbers[0]
+    numbers: list[Any] = []
+    for kind, names in enumerate(images.kinds):  # in the order of the rows
+        numbers.append(list(map(find, names)))
+        if None in numbers[-1]:
+            unknown = names[numbers[-1].index(None)]
+            line = images.line_of(int(np.argmax(images.kind == kind)))
+            fix = suggest_name(unknown, classes)
+            raise ValueError(f"{line}: {unknown!r} is not a class of {source}; {fix}")
+    if not several:
+        return np.array(numbers, np.int32).reshape(-1)[images.kind]
+    labels = np.zeros((len(images), len(classes)), np.float32)
+    for row, kind in enumerate(images.kind):
+        labels[row, numbers[kind]] = 1
     return labels
 
 
@@ -154,10 +153,12 @@ def _notes(
             "evaluation can be too good"
         )
     if several:
-        counts = Counter(min(len(names), 2) for names in chain(train.sets, val.sets))
-        yield (
-            f"classes     {counts[0]:,} images have none, {counts[1]:,} one, {counts[2]:,} several"
-        )
+        counts = np.zeros(3, int)
+        for images in (train, val):
+            of_kind = np.array([min(len(names), 2) for names in images.kinds], int)
+            counts += np.bincount(of_kind[images.kind], minlength=3)
+        none, single, more = counts
+        yield f"classes     {none:,} images have none, {single:,} one, {more:,} several"
     elif joined := next((name for name in classes if ";" in name), ""):
         yield (
             f"warning: {joined!r} is one class here; "
@@ -179,20 +180,22 @@ def _read(
     is_whole = is_image if several else None
     table = read_table(option, file, (PATH, CLASS), fix, group_by, is_whole) if name else ()
     paths = Names()
-    sets: list[tuple[str, ...]] = []
+    kind = array("i")
     lines = array("I")
     groups: list[str] = []
     classes: set[str] = set()
-    known_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
+    kinds: dict[tuple[str, ...], int] = {}
+    numbers: dict[str, int] = {}  # by the text of a cell
     for line, path, text, group in table:
-        if fault := _fault(path, text, several, known, data_dir):
-            raise ValueError(f"{file} line {line}: {fault}")
-        names = [part.strip() for part in text.split(";")] if several else [text]
-        names = list(filter(None, names))
-        classes.update(names)
-        in_order = tuple(sorted({*map(composed, names)}))
-        sets.append(known_sets.setdefault(in_order, in_order))
+        if not path or not path.isprintable() or text not in numbers:
+            if fault := _fault(path, text, several, known, data_dir):
+                raise ValueError(f"{file} line {line}: {fault}")
+            names = [part.strip() for part in text.split(";")] if several else [text]
+            classes.update(filter(None, names))
+            in_order = tuple(sorted({composed(name) for name in names if name}))
+            numbers[text] = kinds.setdefault(in_order, len(kinds))
         paths.append(path)
+        kind.append(numbers[text])
         lines.append(line)
         if group is not None:
             groups.append(sys.intern(group))
@@ -201,7 +204,16 @@ def _read(
             f"{option}: {file} names no images; write a line PATH CLASS for each image"
         )
     paths, notes = _spell_as_on_disk(paths, file, data_dir)
-    images = ImageList(file, paths, sets, classes, lines, tuple(groups) or None, notes)
+    images = ImageList(
+        file,
+        paths,
+        np.array(kind, np.int32),
+        list(kinds),
+        classes,
+        np.array(lines, np.uint32),
+        tuple(groups) or None,
+        notes,
+    )
     _check_contradictions(images, several)
     return images
 
@@ -247,16 +259,16 @@ def _check_contradictions(images: ImageList, several: bool) -> None:
     """Raise ValueError if two rows give one path different classes."""
     _, first, inverse = np.unique(images.keys, return_index=True, return_inverse=True)
     first = first[inverse]  # for each row, the first one with the same path
-    for row, first_row in enumerate(map(int, first)):
-        now, before = images.sets[row], images.sets[first_row]
-        if now == before:
-            continue
+    for row in np.flatnonzero(images.kind != images.kind[first]).tolist():
         path = images.paths[row]
-        if os.path.normpath(path) == os.path.normpath(images.paths[first_row]):
+        if os.path.normpath(path) == os.path.normpath(images.paths[int(first[row])]):
+            now, before = (
+                ";".join(images.kinds[images.kind[number]]) for number in (row, first[row])
+            )
             fix = "write both on one line, with ;" if several else "keep one line"
             raise ValueError(
-                f"{images.line_of(row)}: {path} has class {';'.join(now)!r}, but line "
-                f"{images.lines[first_row]} has {';'.join(before)!r}; {fix}"
+                f"{images.line_of(row)}: {path} has class {now!r}, but line "
+                f"{images.lines[first[row]]} has {before!r}; {fix}"
             )
 
 

@@ -2,9 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import compress, groupby
+from collections.abc import Sequence
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
@@ -158,29 +157,47 @@ def hold_out(
         sides: int8 [N]: 1 for files that stay held out, −1 for files that must not be held out.
             None: no such files.
     """
-    texts = (f"{seed}\0{group}".encode("utf-8", "surrogateescape") for group in groups)
-    hashes = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
-    of_files = zip(hashes, _classes_of(labels), strict=True)
-    pairs = sorted({(value, label) for value, classes in of_files for label in classes})
-    if sides is None:
-        sides = np.zeros(len(hashes))
-    train = {*compress(hashes, sides < 0)}
+    ranks = _ranks(groups, seed)
     # A group that an earlier run trained on stays in training, even if some of its files validated.
-    validate = {*compress(hashes, sides > 0)} - train
-    totals = Counter(label for _, label in pairs)
-    held = Counter(label for value, label in pairs if value in validate)
-    for value, members in groupby(pairs, itemgetter(0)):
-        if value in train or value in validate:
-            continue
+    train, validate = np.zeros((2, int(ranks.max(initial=-1)) + 1), bool)
+    if sides is not None:
+        train[ranks[sides < 0]] = True
+        validate[ranks[sides > 0]] = True
+        validate &= ~train
+    group_ranks, group_classes = _classes_of_groups(ranks, labels)
+    totals = np.bincount(group_classes).tolist()
+    held_classes = group_classes[validate[group_ranks]]
+    held = np.bincount(held_classes, minlength=len(totals)).tolist()
+    wanted = [max(1, round(share * total)) for total in totals]
+    pairs = zip(group_ranks.tolist(), group_classes.tolist(), strict=True)
+    for rank, members in groupby(pairs, itemgetter(0)):
         classes = [label for _, label in members]
-        needed = any(held[label] < max(1, round(share * totals[label])) for label in classes)
+        if train[rank] or validate[rank]:
+            continue
+        needed = any(held[label] < wanted[label] for label in classes)
         if needed and all(held[label] + 1 < totals[label] for label in classes):
-            validate.add(value)
-            held.update(classes)
-    return np.array([value in validate for value in hashes], bool)
+            validate[rank] = True
+            for label in classes:
+                held[label] += 1
+    return validate[ranks]
 
 
-def _classes_of(labels: np.ndarray) -> Iterator[list[int]]:
-    """Yield the classes of each file. Files without a class are one more class."""
-    for label in labels.tolist():
-        yield [label] if labels.ndim == 1 else list(np.flatnonzero(label)) or [len(label)]
+def _ranks(groups: Sequence[str], seed: int) -> np.ndarray:
+    """Return the place of each file's group in the order of the groups' hashes, int64 [N]."""
+    texts = (f"{seed}\0{group}".encode("utf-8", "surrogateescape") for group in groups)
+    hashes = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    numbers = np.fromiter((int.from_bytes(value, "big") for value in hashes), np.uint64)
+    return np.unique(numbers, return_inverse=True)[1]
+
+
+def _classes_of_groups(ranks: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rank and the class of each pair of a group and a class that it has.
+
+    Both are int64 [M], sorted by rank.
+    """
+    if labels.ndim == 2:
+        without = ~labels.any(1, keepdims=True)  # files without a class are one more class
+        rows, labels = np.nonzero(np.concatenate((labels, without), 1))
+        ranks = ranks[rows]
+    width = int(labels.max(initial=0)) + 1
+    return np.divmod(np.unique(ranks * width + labels), width)
