@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from resnet_fn.config.path_hints import near_path
 from resnet_fn.config.printing import say
@@ -31,6 +31,8 @@ _SEPARATORS = re.compile("[\t,;]")  # between a path and what follows it, for ex
 _HEADERS = ("path", "file", "filename", "image", "name")  # names of a list's first column
 
 _LONGEST = 1 << 20  # bytes of a line
+_BLOCK = 1 << 16  # number of bytes of a list that are read at a time, at most
+_MOST_EMPTY = 1 << 16  # empty lines or names in a row, of which a device has any number
 
 
 def is_list(path: str) -> bool:
@@ -66,7 +68,7 @@ def read_list(file: str) -> Iterator[str]:
 
     A line is a path, relative to the current folder or else to the list's folder. What follows a
     path is ignored, for example a class. So are empty lines, lines that begin with "#" unless a
-    file has this name, and a header.
+    file has this name, and a header. Paths may be separated by NUL bytes, as `find -print0` does.
 
     Raises a ValueError if the list cannot be read.
     """
@@ -98,20 +100,29 @@ def _names(opened: contextlib.AbstractContextManager[BinaryIO], file: str) -> It
         raise _unreadable(file, error) from None
 
 
-def _decoded(source: BinaryIO, file: str) -> Iterator[str]:
+def _decoded(source: Any, file: str) -> Iterator[str]:
     """Yield the lines of a list in UTF-8 or UTF-16. In other lists, a file name keeps its bytes.
 
-    Raises ValueError for what may be no list: a line that is too long, and perhaps never ends.
+    If the list begins as that of `find -print0`, only NUL bytes separate names. Raises ValueError
+    for what may be no list and never end: a line without end, or nothing but empty names.
     """
-    lines = iter(functools.partial(source.readline, _LONGEST), b"")
-    first = next(lines, b"")
+    # `read1` waits only for what another program writes next.
+    blocks = iter(functools.partial(source.read1, _BLOCK), b"")
+    first = next(blocks, b"")
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes
-        yield from (first + source.read()).decode("utf-16", "replace").splitlines()
+        yield from (first + b"".join(blocks)).decode("utf-16", "replace").splitlines()
         return
-    for line in itertools.chain([first.removeprefix(codecs.BOM_UTF8)], lines):
-        if len(line) == _LONGEST:
+    end, before = (b"\0", b"") if b"\0" in first else (b"\n", b"\r")
+    rest = b""
+    empty = 0
+    for block in itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks):
+        *lines, rest = (rest + block).split(end)
+        empty = 0 if any(lines) else empty + len(lines)
+        if len(rest) > _LONGEST or empty >= _MOST_EMPTY:
             raise ValueError(f"{file}: is no list of paths; give a text file with a path a line")
-        yield os.fsdecode(line.removesuffix(b"\n").removesuffix(b"\r"))
+        for line in lines:
+            yield os.fsdecode(line.removesuffix(before))
+    yield os.fsdecode(rest)
 
 
 def _path_in(line: str, folder: str, is_first: bool) -> str:

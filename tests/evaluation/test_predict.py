@@ -230,6 +230,7 @@ LISTS = {
     "semicolons.csv": b"\xef\xbb\xbfFile;Label\nimages/00.png;7\nimages\\01.png;2\n",
     "images/beside.lst": b"00.png\n01.png\n",
     "powershell.txt": "images\\00.png\r\nimages\\01.png\r\n".encode("utf-16"),
+    "empty.list": b"images/00.png\0\0images/01.png\0\0",
     "attributes.txt": b"images/00.png -1 1 1\nimages/01.png 1 -1 1\n",
 }
 
@@ -247,6 +248,13 @@ def test_a_folder_in_a_list_hides_no_image(digits_png):
     Path("a.txt").write_text("image 1.png\nimage 1.png 7\nimage,2.png\nimage 3.png\n")
     names = ["image 1.png", "image 1.png", "image,2.png", "image 3.png"]  # the last is missing
     assert list(read_list("a.txt")) == names
+
+
+def test_names_of_print0_may_have_line_breaks(digits_png):
+    os.rename("images/00.png", "images/a\nb.png")
+    assert os.system("find images -name '[a0]*.png' -print0 > found.list") == 0
+    assert sorted(read_list("found.list"))[-1] == "images/a\nb.png"
+    assert len(list(read_list("found.list"))) == 10
 
 
 def test_names_in_a_list_may_be_strange(run, digits_png, capsys, main, monkeypatch):
