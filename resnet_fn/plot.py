@@ -9,8 +9,9 @@ from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.path_hints import near_run
-from resnet_fn.config.printing import in_utf8, say
+from resnet_fn.config.printing import say
 from resnet_fn.config.wording import first_few
+from resnet_fn.report.fonts import font_families, with_codes
 from resnet_fn.report.plots import PANELS, Events, draw_panel
 from resnet_fn.report.run_table import different_updates, group_runs, read_run, run_table
 from resnet_fn.runtime.disk import writing
@@ -68,13 +69,14 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
     return lines, warnings
 
 
-def draw(lines: dict[str, list[Events]], out: Path) -> None:
-    """Draw the curves `lines`, which `lines_of` returns, as the file `out`."""
+def draw(lines: dict[str, list[Events]], out: Path) -> list[str]:
+    """Draw the curves `lines`, which `lines_of` returns, as the file `out`, and return warnings."""
     matplotlib = import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 
-    labelled = {fill(in_utf8(name), 90): runs for name, runs in lines.items()}
-    with matplotlib.rc_context({"svg.hashsalt": "resnet_fn"}):
+    families, without_font = font_families(lines)
+    labelled = {fill(with_codes(name, without_font), 90): runs for name, runs in lines.items()}
+    with matplotlib.rc_context({"svg.hashsalt": "resnet_fn", "font.family": families}):
         figure = Figure(figsize=(8, 10), layout="constrained")
         for panel, axes in enumerate(figure.subplots(len(PANELS), 1, sharex=True)):
             draw_panel(axes, panel, labelled)
@@ -82,6 +84,10 @@ def draw(lines: dict[str, list[Events]], out: Path) -> None:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
         with writing(f"out: {out}", "give another file"):
             figure.savefig(out, dpi=120, metadata={"Date": None} if out.suffix == ".svg" else None)
+    return [
+        f"warning: no installed font has {first_few(without_font, 10)}; the names show their "
+        "codes; install a font that has them"
+    ] * bool(without_font)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -115,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
         say(*rows)
     else:
         lines, warnings = lines_of(runs)
-        draw(lines, out)
+        warnings += draw(lines, out)
         say(f"curves of {', '.join(parsed.runs)}: {out}")
     say(*warnings, stream=sys.stderr)
     return 0

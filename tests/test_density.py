@@ -26,6 +26,7 @@ DENSER = {
     "models/positions.py": 13.3,
     "models/untrained.py": 11.5,
     "models/winograd.py": 12.4,
+    "report/fonts.py": 13.3,
     "report/run_table.py": 11.4,
     "run/console.py": 13.5,
     "runtime/cpus.py": 12.7,

@@ -1,6 +1,7 @@
 """The command `plot`: curves of runs, tables, broken logs."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -39,6 +40,19 @@ def test_plot_draws_the_same_file_twice(runs, ending, magic, capsys):
     assert capsys.readouterr().out.startswith(f"curves of runs/a, runs/b: one.{ending}\n")
     assert Path(f"one.{ending}").read_bytes().startswith(magic)
     assert Path(f"one.{ending}").read_bytes() == Path(f"two.{ending}").read_bytes()
+
+
+def test_names_without_a_font_show_their_codes(runs, capsys):
+    """No warning of matplotlib's, which would be an error here; and a line that names the
+    letters.
+    """
+    letter = chr(0x10FFFD)  # of private use: no font has it
+    Path("runs/a").rename(f"runs/猫{letter}")
+    assert plot.main([f"runs/猫{letter}", "runs/b", "--out", "curves.svg"]) == 0
+    assert re.search(
+        r"^warning: no installed font has .*; the names show their codes", capsys.readouterr().err
+    )
+    assert "U0010fffd" in Path("curves.svg").read_text()
 
 
 def test_seeds_of_one_recipe_share_a_line(runs):
