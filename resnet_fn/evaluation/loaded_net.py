@@ -45,7 +45,7 @@ class LoadedNet:
     """A trained net in evaluation mode, with its recipe and a description of its input."""
 
     net: nn.Cell  # maps float32 [N, channels, image_size, image_size] to logits [N, classes]
-    recipe: Recipe  # the recipe, with an image size that `load_run` was given
+    recipe: Recipe  # the recipe, with an image size or a precision that `load_run` was given
     input: InputSpec  # the images that the net expects
     checkpoint: Checkpoint | None  # source of the weights; None if they come from a weight file
     averaged: bool = False  # whether the weights are the moving average (EMA)
@@ -104,6 +104,7 @@ def load_run(
     *,
     ema: bool | None = None,
     image_size: int = 0,
+    precision: str = "",
     allow_non_finite: bool = False,
     device: str = "",
     threads: int = 0,
@@ -119,6 +120,7 @@ def load_run(
         ema: whether to load the averaged weights (EMA). If None, they are loaded if the checkpoint
             contains them.
         image_size: height and width of the net's input in pixels. If 0, the recipe's size is used.
+        precision: precision of the net (see `Recipe`). If empty, the recipe's precision is used.
         allow_non_finite: whether weights may be NaN or infinite.
         device, threads: see `start`.
 
@@ -133,6 +135,8 @@ def load_run(
     recipe = _recipe_of(checkpoint)
     spec = InputSpec.from_dict(checkpoint.state["dataset"])
     check_buildable(recipe)
+    if precision:
+        recipe = changed(recipe, precision=precision)
     if image_size:
         # With eval_resize 0 the recipe computes the shorter side from the new size. After a
         # preparation that came with weights, the crop keeps its share of an image, as in timm.

@@ -42,11 +42,13 @@ def class_scores(
     }
 
 
-def averages(scores: dict[str, np.ndarray], every_class: bool) -> dict[str, dict[str, float]]:
+def averages(
+    scores: dict[str, np.ndarray], every_class: bool = False
+) -> dict[str, dict[str, float]]:
     """Compute the mean precision, recall and F1 over the classes, unweighted ("macro") and weighted
     by support.
     """
-    # macro: without classes that never occur, unless `every_class`
+    # macro: without classes that never occur
     occurring = (scores["support"] + scores["predicted"] > 0) | every_class
     weights = scores["support"] / max(scores["support"].sum(), 1)
     names = ("precision", "recall", "f1")

@@ -52,7 +52,7 @@ class Origin:
     notes: tuple[str, ...]  # lines about what was not used
 
 
-def find_origin(path: Path, net: str) -> Origin:
+def find_origin(path: Path, net: str = "") -> Origin:
     """Return what is known of a weight file besides its arrays.
 
     `net` is timm's name of the net that the arrays fit, such as "resnet50d", or "" if they fit
