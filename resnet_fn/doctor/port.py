@@ -65,7 +65,8 @@ def resting_settings(location: str) -> list[str]:
     Return a line for each default that layers use and a later MindSpore changes, and for each given
     Dropout keep_prob.
     """
-    layers = {getattr(nn, name): changes for name, changes in CHANGES.items()}
+    # a later MindSpore may lack a layer or an argument
+    layers = {getattr(nn, name): rows for name, rows in CHANGES.items() if hasattr(nn, name)}
     build = load_function(location, "net")
     with _recorded(layers) as recorded, imports_beside(location):
         net = build()

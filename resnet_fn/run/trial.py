@@ -56,16 +56,20 @@ def check_loss(loss: Any) -> None:
 
 def in_float32(loss: Loss) -> Loss:
     """Return `loss` as a function that MindSpore compiles, whose result is a float32 scalar."""
-    # MindSpore cannot compile a partial
-    partial = loss if isinstance(loss, functools.partial) else functools.partial(loss)
-    function = partial.func
-    first = partial.args
-    named = partial.keywords
+    if isinstance(loss, functools.partial):
+        function = loss.func
+        first = loss.args
+        named = loss.keywords
 
-    def result(outputs: Tensor, targets: Tensor) -> Tensor:
-        return function(*first, outputs, targets, **named).astype(mindspore.float32)
+        def of_partial(outputs: Tensor, targets: Tensor) -> Tensor:
+            return function(*first, outputs, targets, **named).astype(mindspore.float32)
 
-    return result
+        return of_partial
+
+    def of_function(outputs: Tensor, targets: Tensor) -> Tensor:
+        return loss(outputs, targets).astype(mindspore.float32)
+
+    return of_function
 
 
 @process.ending_mixed_precision()

@@ -60,7 +60,7 @@ def ask_process(process: int, question: str, otherwise: _Answer) -> _Answer:
     """
     import psutil
 
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(OSError, psutil.Error):  # OSError: no descriptors are left
         answer: _Answer = getattr(psutil.Process(process), question)()
         return answer
     return otherwise

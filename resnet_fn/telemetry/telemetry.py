@@ -2,7 +2,9 @@
 0.
 """
 
+import contextlib
 import json
+import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -187,7 +189,9 @@ class SilentTelemetry(Telemetry):
 
 
 def memory_mb() -> float:
-    """Return the memory that this process uses in MiB."""
+    """Return the memory that this process uses in MiB, or the peak if the system does not tell."""
     import psutil
 
-    return psutil.Process().memory_info().rss / 2**20
+    with contextlib.suppress(OSError, psutil.Error):
+        return psutil.Process().memory_info().rss / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

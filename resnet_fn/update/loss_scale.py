@@ -33,7 +33,7 @@ class DynamicLossScaler:
         skipped_in_row: number of updates skipped since the last applied update.
 
     Raises:
-        ValueError: if `initial` is not between `floor` and `ceiling`.
+        ValueError: if an argument is out of range.
     """
 
     def __init__(
@@ -45,6 +45,17 @@ class DynamicLossScaler:
         floor: float = 1.0,
         ceiling: float = 2.0**24,
     ) -> None:
+        if growth_factor < 1:
+            raise ValueError(
+                f"growth_factor: {growth_factor} would shrink the scale; give 1 or more"
+            )
+        if not 0 < backoff_factor <= 1:
+            raise ValueError(f"backoff_factor: {backoff_factor} is not in (0, 1]; give 0.5")
+        if growth_interval < 1:
+            raise ValueError(
+                f"growth_interval: {growth_interval} is not a positive number of updates; give 1 "
+                "or more"
+            )
         if not 0 < floor <= initial <= ceiling:
             limits = f"floor {floor} and ceiling {ceiling}"
             raise ValueError(

@@ -47,6 +47,15 @@ def test_off_keeps_the_scale_and_counts_skipped_updates():
     assert results == [[1, 1, 1], [1, 1, 0], [1, 2, 1], [1, 3, 2]]
 
 
-def test_impossible_loss_scales_are_rejected():
-    with pytest.raises(ValueError, match=r"initial: .*floor 1\.0 and ceiling 16777216"):
-        DynamicLossScaler(2.0**30)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"growth_factor": 0.5}, "growth_factor: 0.5 .*give 1 or more"),
+        ({"backoff_factor": 0.0}, "backoff_factor: 0.0 .*give 0.5"),
+        ({"growth_interval": 0}, "growth_interval: 0 .*give 1 or more"),
+        ({"initial": 2.0**30}, "initial: .*floor 1.0 and ceiling 16777216.0"),
+    ],
+)
+def test_impossible_loss_scales_are_rejected(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        DynamicLossScaler(**arguments)

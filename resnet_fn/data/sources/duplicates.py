@@ -11,31 +11,45 @@ def describe_duplicates(train: FileSplit | None, validation: FileSplit | None) -
 
     `train` and `validation` are checked files, or None. Only files with fingerprints are compared.
     """
-    first_copies: dict[bytes, tuple[FileSplit, int]] = {}
-    on_both_sides = []
-    of_two_classes: dict[bytes, str] = {}
-    for half in filter(None, (train, validation)):
-        for index, value in enumerate(half.fingerprints):
-            contents = value.tobytes()
-            other, first = first_copies.setdefault(contents, (half, index))
-            if other is half and first == index:
-                continue
-            pair = f"{half.path(index)} and {other.path(first)}"
-            if other is not half:
-                on_both_sides.append(pair)
-            if np.any(half.labels[index] != other.labels[first]):
-                of_two_classes.setdefault(contents, pair)
+    halves = [half for half in (train, validation) if half and len(half.fingerprints)]
+    if not halves:
+        return []
+    labels = np.concatenate([half.labels for half in halves])
+    prints = np.concatenate([half.fingerprints for half in halves])
+    _, first, inverse = np.unique(
+        prints,
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+    )
+    first_copy = first[inverse.reshape(-1)]  # for each file, the first file with the same contents
+    training = len(halves[0]) if halves[0] is train else 0
+
+    def path(index: int) -> str:
+        if index < len(halves[0]):
+            return halves[0].path(index)
+        return halves[1].path(index - len(halves[0]))
+
+    def example(index: int) -> str:
+        return f"{path(index)} and {path(first_copy[index])}"
+
     notes = []
-    if validation and on_both_sides:
+    both = training + np.flatnonzero(first_copy[training:] < training)
+    if training and len(both):
+        validating = len(labels) - training
+        count = f"{len(both)} of {validating} validation images are identical to training images"
         notes.append(
-            f"warning: {len(on_both_sides)} of {len(validation)} validation images are identical "
-            f"to training images, such as {on_both_sides[0]}, so the evaluation is too good; "
+            f"warning: {count}, such as {example(both[0])}, so the evaluation is too good; "
             "keep one copy of each"
         )
-    if of_two_classes:
-        images = counted(len(of_two_classes), "image has", "images have")
+    differs = labels != labels[first_copy]
+    if labels.ndim == 2:
+        differs = differs.any(1)
+    other_class = np.flatnonzero(differs)
+    if len(other_class):
+        images = len(np.unique(first_copy[other_class]))
+        count = f"{counted(images, 'image has', 'images have')} identical copies of another class"
         notes.append(
-            f"warning: {images} identical copies of another class, such as "
-            f"{next(iter(of_two_classes.values()))}; keep each in its right class"
+            f"warning: {count}, such as {example(other_class[0])}; keep each in its right class"
         )
     return notes

@@ -83,8 +83,9 @@ def list_folders(folder: str | Path) -> list[str]:
 
 def list_loose_images(folder: str | Path) -> list[str]:
     """Return the sorted names of the images directly in `folder`, or [] if it is no folder."""
-    names = [entry.name for entry in _entries(folder)]
-    return [name for name in names if is_image(name) and not is_left_out(name)]
+    if not Path(folder).is_dir():
+        return []
+    return sorted(name for name in os.listdir(folder) if is_image(name) and not is_left_out(name))
 
 
 def list_left_out(folder: str | Path) -> list[str]:

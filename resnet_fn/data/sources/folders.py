@@ -46,10 +46,11 @@ def load_folder(data_dir: str, share: float, rule: SplitRule, trains: bool = Tru
     classes = halves.classes
     had_folder = rule.exact and rule.run and not rule.is_fixed  # nothing was split off
     if had_folder and train_folder and not validation and root.is_dir():
+        # with a share, the run's file validation.json may be missing, as for a copied checkpoint
+        split = f" if the images were split off, {rule.run}/{VALIDATION}; or" if share else ""
         raise ValueError(
             f"data_dir: the validation folder of the run {rule.run} is missing or empty in {root}; "
-            f"restore it, or if the images were split off, {rule.run}/{VALIDATION}; or evaluate "
-            "the run on another folder with --data-dir FOLDER"
+            f"restore it, or{split} evaluate the run on another folder with --data-dir FOLDER"
         )
     validates = validation is not None or share > 0 or rule.is_fixed
     if not trains and (train_folder is None or (train_folder == root and not validates)):

@@ -102,9 +102,12 @@ def load_records(data_dir: str) -> DataSet:
             f"pack an image folder with python -m resnet_fn.pack SOURCE {data_dir}"
         ) from None
     errors = (KeyError, TypeError, AttributeError, ValueError)
+    number = index.get("format") if isinstance(index, dict) else None
+    if number not in (None, FORMAT):
+        raise ValueError(f"{root / INDEX}: format must be {FORMAT}, but it is {number}; {_FIX}")
     with reading(root / INDEX, _FIX, "is not an index of resnet_fn.pack", errors):
-        if index["format"] != FORMAT:
-            raise ValueError(f"format must be {FORMAT}, but it is {index['format']}")
+        if number is None:
+            raise KeyError("format")
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
         splits = {name: _shards(index, name) for name in ("train", "val")}
         spec.check()
