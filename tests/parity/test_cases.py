@@ -8,32 +8,27 @@ docs/parity.md has the table: what the ladder answers, or why it cannot.
 import dataclasses
 import linecache
 import re
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 from mindspore.common.initializer import Uniform
 
 from resnet_fn.parity import __main__ as command
-from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
-from small_nets import SGD, ladder_of, ours, own_step, t, theirs, torch
+from small_nets import SGD, ladder_of, layer_norm, ones, ours, own_step, t, theirs, torch
 
 F = torch.nn.functional
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def inputs(
-    *shape: int, classes: int = 5, scale: float = 1.0, masked: bool = False, updates: int = 3
-) -> Any:
+def inputs(*shape, classes=5, scale=1.0, masked=False):
     """Batches of eight samples; `masked`: beside them which positions are there."""
     rng, made = np.random.default_rng(0), []
-    for _ in range(updates):
+    for _ in range(3):
         x = (scale * rng.standard_normal((8, *shape))).astype(np.float32)
         mask = np.arange(shape[0]) < rng.integers(2, shape[0] + 1, 8)[:, None]
         made.append(((x, mask) if masked else x, rng.integers(0, classes, 8).astype(np.int32)))
@@ -44,31 +39,40 @@ SENTENCES, MASKED, IMAGES = inputs(6, 16), inputs(6, 16, masked=True), inputs(3,
 WITHOUT_PADDING = [((x, np.ones_like(mask)), y) for (x, mask), y in MASKED]
 
 
-def climb(module: Any, net: nn.Cell, batches: Any, use: Any = SGD, **options: Any) -> Ladder:
+def climb(module, net, batches=SENTENCES, use=SGD, **options):
     return ladder_of(net, module, batches, use, **{"quick": False, **options})
 
 
-def denses(*names: str, kind: Any = nn.Dense, head: int = 5) -> dict[str, Any]:
-    return {**{name: kind(16, 16) for name in names}, "head": kind(16, head)}
+def denses(names, kind=nn.Dense):
+    return {**{name: kind(16, 16) for name in names}, "head": kind(16, 5)}
 
 
-def linears(*names: str) -> dict[str, Any]:
-    return denses(*names, kind=t.Linear)
+def of_denses(names, forward, construct, *batches_and_recipe, **options):
+    """The ladder of two functions of dense layers with these names, and of a head."""
+    nets = theirs(forward, **denses(names, t.Linear)), ours(construct, **denses(names))
+    return climb(*nets, *batches_and_recipe, **options)
 
 
-def attention_twice_divided() -> Ladder:
+def scores_of(self, x):
+    return self.q(x) @ self.k(x).swapaxes(1, 2) / 4
+
+
+def attended(self, x, scores):
+    return self.head((scores.softmax(-1) @ self.v(x)).mean(1))
+
+
+def attention_twice_divided():
     def forward(self, x):
         return self.head(F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x)).mean(1))
 
     def construct(self, x):
         factor = x.shape[-1] ** 0.5  # right: its root, since q and k are both divided
-        weights = ops.softmax(ops.bmm(self.q(x) / factor, self.k(x).swapaxes(1, 2) / factor), -1)
-        return self.head(ops.bmm(weights, self.v(x)).mean(1))
+        return attended(self, x, self.q(x) / factor @ self.k(x).swapaxes(1, 2) / factor)
 
-    return climb(theirs(forward, **linears(*"qkv")), ours(construct, **denses(*"qkv")), SENTENCES)
+    return of_denses("qkv", forward, construct)
 
 
-def quick_gelu() -> Ladder:
+def quick_gelu():
     def forward(self, x):
         h = self.q(self.norm(x))
         return self.head((h * torch.sigmoid(1.702 * h)).mean(1))
@@ -76,26 +80,25 @@ def quick_gelu() -> Ladder:
     def construct(self, x):
         return self.head(self.act(self.q(self.norm(x))).mean(1))
 
-    net = ours(construct, norm=nn.LayerNorm((16,), epsilon=1e-5), act=nn.GELU(), **denses("q"))
-    return climb(theirs(forward, norm=t.LayerNorm(16), **linears("q")), net, SENTENCES)
+    net = ours(construct, norm=layer_norm(16), act=nn.GELU(), **denses("q"))
+    return climb(theirs(forward, norm=t.LayerNorm(16), **denses("q", t.Linear)), net)
 
 
-def lost_mask(batches: Any = MASKED) -> Ladder:
+def lost_mask(batches=MASKED):
     def forward(self, x, mask):
-        scores = self.q(x) @ self.k(x).transpose(1, 2) / 4
-        scores = scores.masked_fill(~mask[:, None, :], -1e9)
-        return self.head((scores.softmax(-1) @ self.v(x)).mean(1))
+        scores = scores_of(self, x)
+        return attended(self, x, scores.masked_fill(~mask[:, None, :], -1e9))
 
     def construct(self, x, mask):
-        scores = ops.bmm(self.q(x), self.k(x).swapaxes(1, 2)) / 4
+        scores = scores_of(self, x)
         # a new tensor, which nobody takes
-        ops.masked_fill(scores, ops.logical_not(mask).expand_dims(1), -1e9)
-        return self.head(ops.bmm(ops.softmax(scores, -1), self.v(x)).mean(1))
+        scores.masked_fill(ops.logical_not(mask).expand_dims(1), -1e9)
+        return attended(self, x, scores)
 
-    return climb(theirs(forward, **linears(*"qkv")), ours(construct, **denses(*"qkv")), batches)
+    return of_denses("qkv", forward, construct, batches)
 
 
-def norm_of_each_frame() -> Ladder:
+def norm_of_each_frame():
     def forward(self, x):
         return self.head(torch.relu(self.norm(x)).mean((2, 3, 4)))
 
@@ -106,46 +109,45 @@ def norm_of_each_frame() -> Ladder:
             ops.relu(x.reshape(b, f, c, h, w).transpose(0, 2, 1, 3, 4)).mean((2, 3, 4))
         )
 
+    module = theirs(forward, norm=t.GroupNorm(4, 8), head=t.Linear(8, 5))
     net = ours(construct, norm=nn.GroupNorm(4, 8), head=nn.Dense(8, 5))
-    return climb(
-        theirs(forward, norm=t.GroupNorm(4, 8), head=t.Linear(8, 5)), net, inputs(8, 3, 6, 6)
-    )
+    return climb(module, net, inputs(8, 3, 6, 6))
 
 
-def other_pools() -> Ladder:
+def other_pools():
     def forward(self, x):
         x = self.stem(x).sigmoid()
         return self.head((self.pool(x) + self.down(x)).mean((2, 3)))
 
-    pools = {"pool": t.AvgPool2d(3, 2, 1), "down": t.AvgPool2d(2, 2)}
     module = theirs(
-        forward, stem=t.Conv2d(3, 8, 3, 2, 1, bias=False), **pools, head=t.Linear(8, 10)
+        forward,
+        stem=t.Conv2d(3, 8, 3, 2, 1, bias=False),
+        pool=t.AvgPool2d(3, 2, 1),
+        down=t.AvgPool2d(2, 2),
+        head=t.Linear(8, 10),
     )
-    pools = {
-        "pool": nn.AvgPool2d(3, 2, pad_mode="same"),
-        "down": nn.MaxPool2d(2, 2, pad_mode="same"),
-    }
-    return climb(
-        module, ours(forward, stem=nn.Conv2d(3, 8, 3, 2), **pools, head=nn.Dense(8, 10)), IMAGES
+    net = ours(
+        forward,
+        stem=nn.Conv2d(3, 8, 3, 2),
+        pool=nn.AvgPool2d(3, 2, pad_mode="same"),
+        down=nn.MaxPool2d(2, 2, pad_mode="same"),
+        head=nn.Dense(8, 10),
     )
+    return climb(module, net, IMAGES)
 
 
-def batch_statistics() -> Ladder:
+def batch_statistics():
     def forward(self, x):
         return self.head(self.norm(self.conv(x)).sigmoid().mean((2, 3)))
 
     module = theirs(
         forward, conv=t.Conv2d(3, 8, 3, 1, 1), norm=t.BatchNorm2d(8), head=t.Linear(8, 10)
     )
-    norm = nn.BatchNorm2d(8, use_batch_statistics=True)
-    return climb(
-        module,
-        ours(forward, conv=nn.Conv2d(3, 8, 3, has_bias=True), norm=norm, head=nn.Dense(8, 10)),
-        IMAGES,
-    )
+    conv, norm = nn.Conv2d(3, 8, 3, has_bias=True), nn.BatchNorm2d(8, use_batch_statistics=True)
+    return climb(module, ours(forward, conv=conv, norm=norm, head=nn.Dense(8, 10)), IMAGES)
 
 
-def repeated_otherwise() -> Ladder:
+def repeated_otherwise():
     def forward(self, x):
         y = self.head(torch.cat([x.mean(1), x.amax(1)]) + self.cond(x[:, 0]).repeat(2, 1))
         return y[: x.shape[0]] + y[x.shape[0] :]
@@ -156,10 +158,10 @@ def repeated_otherwise() -> Ladder:
         y = self.head(ops.cat([x.mean(1), x.amax(1)]) + c)
         return y[: x.shape[0]] + y[x.shape[0] :]
 
-    return climb(theirs(forward, **linears("cond")), ours(construct, **denses("cond")), SENTENCES)
+    return of_denses(["cond"], forward, construct)
 
 
-def projection_not_transposed() -> Ladder:
+def projection_not_transposed():
     def forward(self, x):
         return self.head(self.text_projection(x.mean(1)))
 
@@ -167,13 +169,10 @@ def projection_not_transposed() -> Ladder:
         return self.head(ops.matmul(x.mean(1), self.text_projection))
 
     module = theirs(forward, text_projection=t.Linear(16, 16, bias=False), head=t.Linear(16, 5))
-    projection = Parameter(Tensor(np.zeros((16, 16), np.float32)), name="text_projection")
-    return climb(
-        module, ours(construct, text_projection=projection, head=nn.Dense(16, 5)), SENTENCES
-    )
+    return climb(module, ours(construct, text_projection=ones(16, 16), head=nn.Dense(16, 5)))
 
 
-def sample_for_mode() -> Ladder:
+def sample_for_mode():
     def forward(self, x):
         return self.head(self.moments(x.mean(1)).chunk(2, -1)[0])
 
@@ -182,31 +181,29 @@ def sample_for_mode() -> Ladder:
         return self.head(mean + ops.exp(0.5 * logvar) * ops.standard_normal(mean.shape))
 
     module = theirs(forward, moments=t.Linear(16, 32), head=t.Linear(16, 5))
-    return climb(module, ours(construct, moments=nn.Dense(16, 32), head=nn.Dense(16, 5)), SENTENCES)
+    return climb(module, ours(construct, moments=nn.Dense(16, 32), head=nn.Dense(16, 5)))
 
 
-def smallest_in_half_precision(precision: str = "fp16") -> Ladder:
+def smallest_in_half_precision(precision="fp16"):
     def forward(self, x, mask):
-        scores = self.q(x) @ self.k(x).transpose(1, 2) / 4
-        scores = scores + (1 - mask[:, None, :].to(scores.dtype)) * torch.finfo(scores.dtype).min
-        return self.head((scores.softmax(-1) @ self.v(x)).mean(1))
+        scores = scores_of(self, x)
+        hidden = 1 - mask[:, None, :].to(scores.dtype)
+        return attended(self, x, scores + hidden * torch.finfo(scores.dtype).min)
 
     def construct(self, x, mask):
-        scores = ops.bmm(self.q(x), self.k(x).swapaxes(1, 2)) / 4
-        smallest = Tensor(np.finfo(np.float32).min, mindspore.float32).astype(scores.dtype)
-        scores = scores + (1 - mask.expand_dims(1).astype(scores.dtype)) * smallest
-        return self.head(
-            ops.bmm(ops.softmax(scores, -1), self.v(x)).mean(1).astype(mindspore.float32)
-        )
+        scores = scores_of(self, x)
+        hidden = 1 - mask.expand_dims(1).astype(scores.dtype)
+        scores = scores + hidden * Tensor(np.finfo(np.float32).min).astype(scores.dtype)
+        return self.head((scores.softmax(-1) @ self.v(x)).mean(1).astype(mindspore.float32))
 
-    net = ours(construct, **denses(*"qkv"))
+    net = ours(construct, **denses("qkv"))
     for name in "qkv":
         net._cells[name].to_float(mindspore.float16 if precision == "fp16" else mindspore.float32)
     use = dataclasses.replace(SGD, precision=precision)
-    return climb(theirs(forward, **linears(*"qkv")), net, MASKED, use)
+    return climb(theirs(forward, **denses("qkv", t.Linear)), net, MASKED, use)
 
 
-def log_of_sum(scale: float = 10.0) -> Ladder:
+def log_of_sum(scale=10.0):
     def forward(self, x):
         return self.head(torch.logsumexp(20 * self.q(x), -1))
 
@@ -214,51 +211,47 @@ def log_of_sum(scale: float = 10.0) -> Ladder:
         return self.head(ops.log(ops.exp(20 * self.q(x)).sum(-1)))
 
     module = theirs(forward, q=t.Linear(16, 16), head=t.Linear(6, 5))
-    return climb(
-        module, ours(construct, q=nn.Dense(16, 16), head=nn.Dense(6, 5)), inputs(6, 16, scale=scale)
-    )
+    net = ours(construct, q=nn.Dense(16, 16), head=nn.Dense(6, 5))
+    return climb(module, net, inputs(6, 16, scale=scale))
 
 
-def deviation_by_n() -> Ladder:
+def deviation_by_n():
     def forward(self, x):
         x = self.q(x)
         return self.head(x.std(1))  # MindSpore's is by n on a CPU, on a card by n - 1
 
-    return climb(theirs(forward, **linears("q")), ours(forward, **denses("q")), SENTENCES)
+    return of_denses("q", forward, forward)
 
 
-def experts_in_another_order() -> Ladder:
+def experts_in_another_order():
     def forward(self, x):
         x = x.mean(1)
-        p, i = self.gate(x).softmax(-1).topk(2, -1)
+        p, i = self.gate(x).softmax(-1).topk(2)
         return self.head((torch.einsum("bc,bkcd->bkd", x, self.w[i]) * p[..., None]).sum(1))
 
     def construct(self, x):
         x = x.mean(1)
-        p, i = ops.topk(ops.softmax(self.gate(x), -1), 2)
+        p, i = self.gate(x).softmax(-1).topk(2)
         flat = i.swapaxes(0, 1).reshape(-1)  # by expert, then by sample
         y = ops.bmm(ops.cat([x, x]).expand_dims(1), self.w[flat]).squeeze(1)
         # right: reshape(2, -1, 16).swapaxes(0, 1)
         return self.head((y.reshape(-1, 2, 16) * p.expand_dims(-1)).sum(1))
 
-    w = np.random.default_rng(0).standard_normal((4, 16, 16)).astype(np.float32) / 4
-    module = theirs(
-        forward, gate=t.Linear(16, 4), w=t.Parameter(torch.from_numpy(w)), head=t.Linear(16, 5)
+    w = t.Parameter(torch.randn(4, 16, 16) / 4)
+    module = theirs(forward, gate=t.Linear(16, 4), w=w, head=t.Linear(16, 5))
+    return climb(
+        module, ours(construct, gate=nn.Dense(16, 4), w=ones(4, 16, 16), head=nn.Dense(16, 5))
     )
-    net = ours(
-        construct, gate=nn.Dense(16, 4), w=Parameter(Tensor(w), name="w"), head=nn.Dense(16, 5)
-    )
-    return climb(module, net, SENTENCES)
 
 
-def scale_that_is_constant() -> Ladder:
+def scale_that_is_constant():
     def forward(self, x):
         x = self.image(x.mean(1))
         return self.logit_scale.exp() * self.head(x / x.norm(dim=-1, keepdim=True))
 
-    module = theirs(forward, **linears("image"), logit_scale=t.Parameter(torch.tensor(2.6592)))
-    net = ours(forward, **denses("image"), logit_scale=Tensor(2.6592, mindspore.float32))
-    return climb(module, net, SENTENCES)
+    scale = t.Parameter(torch.tensor(2.6592))
+    module = theirs(forward, **denses(["image"], t.Linear), logit_scale=scale)
+    return climb(module, ours(forward, **denses(["image"]), logit_scale=Tensor(2.6592)))
 
 
 class PassThrough(nn.Cell):
@@ -269,30 +262,29 @@ class PassThrough(nn.Cell):
         return (dout,)  # right: only where |x| < 1
 
 
-def backward_by_hand() -> Ladder:
+def backward_by_hand():
     def forward(self, x):
         return self.head(self.act(3 * self.q(x)).mean(1))
 
-    module = theirs(forward, act=t.Hardtanh(), **linears("q"))
-    return climb(module, ours(forward, act=PassThrough(), **denses("q")), SENTENCES)
+    module = theirs(forward, act=t.Hardtanh(), **denses("q", t.Linear))
+    return climb(module, ours(forward, act=PassThrough(), **denses("q")))
 
 
-def patches_of_zeros() -> Ladder:
+def patches_of_zeros():
     def forward(self, x):
         return self.head(self.proj(x).mean((2, 3)))
 
     module = theirs(forward, proj=t.Conv2d(3, 16, 4, 4), head=t.Linear(16, 10))
     t.init.xavier_uniform_(module.proj.weight.data.view(16, -1))
-    net = ours(
-        forward, proj=nn.Conv2d(3, 16, 4, 4, pad_mode="valid", has_bias=True), head=nn.Dense(16, 10)
-    )
+    proj = nn.Conv2d(3, 16, 4, 4, pad_mode="valid", has_bias=True)
     # initializer(…) is lazy: its reshape was of memory that nothing had filled. MindSpore 2.10
     # raises an error there.
-    net.proj.weight.set_data(Tensor(np.zeros(net.proj.weight.shape, np.float32)))
+    proj.weight.set_data(ops.zeros(proj.weight.shape))
+    net = ours(forward, proj=proj, head=nn.Dense(16, 10))
     return climb(module, net, IMAGES, initialisation=True)
 
 
-def other_range() -> Ladder:
+def other_range():
     def forward(self, x):
         return self.head((self.norm(self.conv(x)) + x[:, :1]).sigmoid().mean((2, 3)))
 
@@ -305,30 +297,22 @@ def other_range() -> Ladder:
     t.init.uniform_(module.conv.weight, 0.0, 0.2)
     t.init.zeros_(module.norm.weight)
     conv = nn.Conv2d(3, 8, 3, weight_init=Uniform(0.2))  # -0.2 … 0.2
-    return climb(
-        module,
-        ours(forward, conv=conv, norm=nn.BatchNorm2d(8), head=nn.Dense(8, 10)),
-        IMAGES,
-        initialisation=True,
-    )
+    net = ours(forward, conv=conv, norm=nn.BatchNorm2d(8), head=nn.Dense(8, 10))
+    return climb(module, net, IMAGES, initialisation=True)
 
 
-def pooled(**options: Any) -> Ladder:
+def pooled(*batches_and_recipe, **options):
     """A right port: a layer, its mean, a head; what is wrong is in the options."""
 
     def forward(self, x):
         return self.head(self.q(x).tanh().mean(1))
 
-    return climb(
-        theirs(forward, **linears("q")), ours(forward, **denses("q")), SENTENCES, **options
-    )
+    return of_denses("q", forward, forward, *batches_and_recipe, **options)
 
 
-def loss_of_probabilities() -> Ladder:
+def loss_of_probabilities():
     def loss(logits, labels):
-        target = ops.one_hot(
-            labels, 5, Tensor(1.0, mindspore.float32), Tensor(0.0, mindspore.float32)
-        )
+        target = ops.one_hot(labels, 5, Tensor(1.0), Tensor(0.0))
         return ops.binary_cross_entropy(logits, target, ops.ones_like(target))
 
     def their_loss(logits, labels):
@@ -337,14 +321,14 @@ def loss_of_probabilities() -> Ladder:
     return pooled(loss=loss, reference_loss=their_loss)
 
 
-def loss_in_half_precision() -> Ladder:
+def loss_in_half_precision():
     def loss(logits, labels):
         return ops.cross_entropy(logits.astype(mindspore.float16), labels)
 
     return pooled(loss=loss, mode="graph")
 
 
-def mean_of_means() -> Ladder:
+def mean_of_means():
     batches = [
         (x, np.where(np.arange(6) < 1 + np.arange(8)[:, None] % 6, y[:, None], -100))
         for x, y in SENTENCES
@@ -362,10 +346,10 @@ def mean_of_means() -> Ladder:
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten().long())
 
     options = {"accumulate": 2, "loss": loss, "reference_loss": their_loss}
-    return climb(theirs(forward, **linears("q")), ours(forward, **denses("q")), batches, **options)
+    return of_denses("q", forward, forward, batches, **options)
 
 
-def gradients_of_others() -> Ladder:
+def gradients_of_others():
     def forward(self, x):
         return self.head(self.b(self.a(x).tanh()).tanh().mean(1))
 
@@ -374,48 +358,47 @@ def gradients_of_others() -> Ladder:
         other = {"a.weight": "b.weight", "b.weight": "a.weight"}
         return [gradients[places[other.get(name, name)]] for name in places]
 
-    net = ours(forward, **denses(*"ab"))
-    return climb(theirs(forward, **linears(*"ab")), net, SENTENCES, make_step=own_step(in_groups))
+    return of_denses("ab", forward, forward, make_step=own_step(in_groups))
 
 
-def divided_twice() -> Ladder:
+def divided_twice():
     def mean(net, sums, plan):
-        return [one / plan.micro_batches**2 for one in sums]
+        return [gradient / plan.micro_batches**2 for gradient in sums]
 
     return pooled(accumulate=2, make_step=own_step(mean))
 
 
-def rate_too_few() -> Ladder:
+def rate_too_few():
     def faulty(update, lr=0.02, milestones=(1, 2)):
         rates = [lr * 0.1**i for i, _ in enumerate(milestones)]  # the first is lr: one rate too few
         return nn.piecewise_constant_lr(list(milestones), rates)[min(update, milestones[-1] - 1)]
 
-    drops = {
-        "schedule": "step",
-        "milestones": (1.0, 2.0),
-        "milestone_factor": 0.1,
-        "min_learning_rate": 0.0,
-    }
-    use = dataclasses.replace(SGD, epochs=3, warmup_epochs=0.0, **drops)
-    return pooled(use=use, schedule=faulty)
+    use = dataclasses.replace(
+        SGD,
+        epochs=3,
+        warmup_epochs=0.0,
+        schedule="step",
+        milestones=(1.0, 2.0),
+        milestone_factor=0.1,
+        min_learning_rate=0.0,
+    )
+    return pooled(SENTENCES, use, schedule=faulty)
 
 
-def clipped_by_the_square() -> Ladder:
+def clipped_by_the_square():
     def by_square(net, gradients, plan):
-        total = sum((one * one).sum() for one in gradients)  # the norm is its root
-        factor = (
-            ops.minimum(plan.clip_norm / (total + 1e-6), ops.ones_like(total))
-            if plan.clip_norm
-            else 1.0
-        )
-        return [one * factor for one in gradients]
+        total = sum((gradient**2).sum() for gradient in gradients)  # the norm is its root
+        limit = plan.clip_norm / (total + 1e-6) if plan.clip_norm else Tensor(1.0)
+        factor = ops.minimum(limit, Tensor(1.0))
+        return [gradient * factor for gradient in gradients]
 
-    return pooled(use=dataclasses.replace(SGD, clip_norm=0.05), make_step=own_step(by_square))
+    use = dataclasses.replace(SGD, clip_norm=0.05)
+    return pooled(SENTENCES, use, make_step=own_step(by_square))
 
 
 # "bug | commits | first stage | cause, as it is named, or in brackets why there is none | what
 # stands at the line of the reference that is named with it": function
-CASES: dict[str, Callable[[], Ladder]] = {
+CASES = {
     "attention's scores divided by d in place of √d | mindnlp 2d0f1bfab | eval forward | "
     "multiplied by 0.25^2 for "
     "multiplied by 0.25 in the port | `F.scaled_dot_product_attention(`": attention_twice_divided,
@@ -533,24 +516,19 @@ def test_the_table_in_the_docs_is_this_one(table_in_docs):
         "| bug | commits | first stage | cause, or why none | the reference's line |",
         "|---|---|---|---|---|",
     ]
-    assert table_in_docs(__file__, "real bugs") == [
-        *head,
-        *(f"| {row} |" for row in (*CASES, _WORKERS)),
-    ]
+    rows = [f"| {row} |" for row in (*CASES, _WORKERS)]
+    assert table_in_docs(__file__, "real bugs") == [*head, *rows]
 
 
 def test_a_step_given_by_flag_is_compared(tmp_path, capsys):
+    flags = (
+        "--model resnet8 --image-size 8 --steps 1 --recipe digits --clip-norm 0 --quick "
+        "--no-initialisation --mode pynative --our-step"
+    )
     for factor in (1, 2):
-        text = (
-            f"make_step = own_step(lambda net, gradients, plan: [{factor} * one for one in "
-            "gradients])\n"
-        )
-        (tmp_path / f"step{factor}.py").write_text(f"from small_nets import own_step\n\n{text}")
-        flags = (
-            "--model resnet8 --image-size 8 --steps 1 --recipe digits --clip-norm 0 --quick "
-            "--no-initialisation --mode pynative --our-step"
-        )
+        change = f"lambda net, gradients, plan: [{factor} * one for one in gradients]"
+        text = f"from small_nets import own_step\n\nmake_step = own_step({change})\n"
+        (tmp_path / f"step{factor}.py").write_text(text)
         assert command.main([*flags.split(), f"{tmp_path}/step{factor}.py:make_step"]) == factor - 1
-        assert ("every gradient is 2 times the reference's" in capsys.readouterr().out) == (
-            factor == 2
-        )
+        printed = capsys.readouterr().out
+        assert ("every gradient is 2 times the reference's" in printed) == (factor == 2)

@@ -10,38 +10,34 @@ from collections import deque
 from fractions import Fraction
 from types import SimpleNamespace
 
-import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity.compare.stage import Stage
-from resnet_fn.parity.compare.verdict import verdict
-from resnet_fn.parity.pair.map_file import read_map
-from resnet_fn.parity.pair.name_map import NameMap, whole_array
-from resnet_fn.parity.plan import plan_of
+from resnet_fn.parity.pair.name_map import whole_array
 from resnet_fn.parity.record.numbers import Noted, aliases_of
-from resnet_fn.parity.replay import replay
 from resnet_fn.parity.show.table import table
 from resnet_fn.parity.show.titles import title_of_stage
-from resnet_fn.parity.trace.data import Trace
 from resnet_fn.parity.trace.derived import moves_evenly
 from resnet_fn.parity.trace.folder import load_recording, save_recording
-from resnet_fn.parity.trace.source import Recorded, StoredSource
 from small_nets import (
-    SGD,
     Ours,
     Theirs,
+    agrees,
     cell,
     ladder_of,
+    module,
     ones,
     ours,
-    record_reference,
+    ours_of,
     recording_of,
     stage_of,
+    stored,
     t,
     theirs,
+    theirs_of,
     torch,
+    traced,
 )
 
 torch_moved = pytest.importorskip("resnet_fn.parity.record.torch_moved", reason="needs torch")
@@ -58,17 +54,45 @@ BATCHES = [
 ]
 
 
-def theirs_of(forward, **parts):
-    """A net with a dense layer `first` before its head."""
-    return theirs(forward, first=t.Linear(8, 8), **parts)
+def plain(self, x):
+    return self.head(self.part(x))
 
 
-def ours_of(construct, **parts):
-    return ours(construct, first=nn.Dense(8, 8), **parts)
+def reduced(self, x):
+    return plain(self, x) * 0.9
 
 
-def traced(module):
-    return record_reference(module, plan_of(SGD, BATCHES), probes=False)
+def moving(step, scale=lambda self: 1.0):
+    """A function that calls `step` in training, and whose outputs are multiplied by `scale`."""
+
+    def forward(self, x):
+        if self.training:
+            step(self)
+        return plain(self, x) * scale(self)
+
+    return forward
+
+
+def counter():
+    """A buffer of 0."""
+    return t.Buffer(torch.zeros((), dtype=torch.long))
+
+
+def untrained(value):
+    return Parameter(Tensor(value), requires_grad=False)
+
+
+def trace_of(module):
+    return traced(module, BATCHES)
+
+
+def starting(lines, words):
+    return [line for line in lines if line.startswith(words)]
+
+
+def lines_of_counters(module, port):
+    lines = ladder_of(port, module, BATCHES).coverage.not_exercised
+    return [line for line in lines if "count" in line]
 
 
 @functools.cache
@@ -78,7 +102,7 @@ def reference(read, persistent):
     """
 
     def forward(self, x):
-        x = self.first(x)
+        x = self.part(x)
         if self.training:
             with torch.no_grad():
                 self.center.mul_(0.5).add_(0.5 * x.mean(0))
@@ -87,17 +111,15 @@ def reference(read, persistent):
             x = x + 1e-3 * self.center
         return self.head(x)
 
-    module = theirs_of(forward)
-    module.register_buffer("center", torch.zeros(8), persistent)
-    module.register_buffer("calls", torch.zeros(()))
-    return recording_of(module, BATCHES)
+    buffers = {"center": t.Buffer(torch.zeros(8), persistent=persistent), "calls": counter()}
+    return recording_of(theirs_of(forward, **buffers), BATCHES)
 
 
 def port(name="", keep=0.5):
     """Its state has this name, or there is none."""
 
     def construct(self, x):
-        x = self.first(x)
+        x = self.part(x)
         if name and self.training:
             state = getattr(self, name)
             ops.assign(state, keep * state + (1 - keep) * ops.stop_gradient(x.mean(0)))
@@ -105,16 +127,14 @@ def port(name="", keep=0.5):
             x = x + 1e-3 * getattr(self, name)
         return self.head(x)
 
-    state = {name: Parameter(Tensor(np.zeros(8, np.float32)), requires_grad=False)} if name else {}
-    return ours_of(construct, **state)
+    return ours_of(construct, **({name: untrained(np.zeros(8, np.float32))} if name else {}))
 
 
 @pytest.mark.parametrize(
     ("persistent", "name"), [(True, "center"), (True, "average"), (False, "average")]
 )
 def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
-    ladder = ladder_of(port(name), reference("evaluation", persistent))
-    assert ladder.agrees, table(ladder)
+    ladder = agrees(port(name), reference("evaluation", persistent))
     assert stage_of(ladder, STAGE).verdict == "ok"
     assert not [line for line in ladder.changes if "calls" in line]
 
@@ -123,12 +143,10 @@ def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
 def test_state_moved_by_one_side_makes_outputs_differ(persistent, name):
     """Under another name no stage compares the arrays."""
     ladder = ladder_of(port(name, keep=0.9), reference("evaluation", persistent))
-    assert [title_of_stage(stage) for stage in ladder.stages if stage.verdict == "DIFFERS"] == [
-        STAGE
-    ], table(ladder)
-    assert name or ladder.first_stage.hints[0].startswith(
-        "center: training moves it in the reference"
-    )
+    differing = [title_of_stage(stage) for stage in ladder.stages if stage.verdict == "DIFFERS"]
+    assert differing == [STAGE], table(ladder)
+    hint = "center: training moves it in the reference"
+    assert name or ladder.first_stage.hints[0].startswith(hint)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +155,7 @@ def test_state_moved_by_one_side_makes_outputs_differ(persistent, name):
 def test_moving_buffers_not_read_in_evaluation_are_noted(read, words):
     ladder = ladder_of(port(), reference(read, persistent=False))
     assert stage_of(ladder, STAGE).verdict == "ok", table(ladder)
-    (line,) = [line for line in ladder.changes if line.startswith("center: ")]
+    (line,) = starting(ladder.changes, "center: ")
     assert f"changes {words}" in line
     assert read or ladder.agrees
 
@@ -147,33 +165,20 @@ def test_evaluation_uses_reference_weights_and_own_statistics(tmp_path):
     side.
     """
 
-    def stage(recording: Trace, momentum: float) -> Stage:
-        net = Ours(nn.BatchNorm1d(8, momentum=momentum))
-        return stage_of(
-            replay(
-                Recorded(recording, StoredSource(recording)),
-                net,
-                initialisation=False,
-                quick=True,
-                mode="pynative",
-            ),
-            STAGE,
-        )
+    def stage(recording, momentum):
+        port = Ours(nn.BatchNorm1d(8, momentum=momentum))
+        return stage_of(ladder_of(port, stored(recording)), STAGE)
 
-    recording = traced(Theirs(t.BatchNorm1d(8)))
+    recording = trace_of(Theirs(t.BatchNorm1d(8)))
     item = stage(recording, 0.8).differences[0]
-    start, last = recording.run.start, recording.run.after[-1]
-    module = Theirs(t.BatchNorm1d(8))
-    module.load_state_dict(
-        {name: torch.from_numpy(value) for name, value in last.items()}, strict=False
-    )
-    with torch.no_grad():
-        module.part.running_mean.copy_(torch.from_numpy(start["part.running_mean"]))
-        module.part.running_var.copy_(torch.from_numpy(start["part.running_var"]))
-        module.part.momentum = 0.2
-        for images, _ in BATCHES:
-            module.part.train()(torch.from_numpy(images))
-        outputs = module.eval()(torch.from_numpy(BATCHES[0][0]))
+    run, norm = recording.run, t.BatchNorm1d(8, momentum=0.2)
+    module = Theirs(norm)
+    first = {name: value for name, value in run.start.items() if "running" in name}
+    values = {name: torch.from_numpy(value) for name, value in (run.after[-1] | first).items()}
+    module.load_state_dict(values, strict=False)
+    for images, _ in BATCHES:
+        norm(torch.from_numpy(images))
+    outputs = module.eval()(torch.from_numpy(BATCHES[0][0])).detach()
     assert item.verdict == "DIFFERS"
     assert item.port == pytest.approx(float(outputs[item.place]), rel=1e-5)
 
@@ -186,54 +191,39 @@ def test_evaluation_uses_reference_weights_and_own_statistics(tmp_path):
     assert "record it again" in skipped.note
 
 
-class Counter:
-    """An object of a class that is no framework's."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
+def add(self, more=1):
+    self.count = self.count + more
+    return self.count
 
 
-def counting(count, start):
-    """The module counts its training steps, which perhaps divide the outputs later."""
-
-    def forward(self, x):
-        x = self.head(self.first(x))
-        scale = 0.999 ** float(self.count) if count == "schedule" else 1.0
-        if count == "warm-up":
-            scale = min(1.0, (float(self.count) + 500) / 1000)
-        self.count += int(self.training)
-        return x / scale
-
-    module = theirs_of(forward)
-    if isinstance(start, int):
-        module.count = start
-    else:
-        module.register_buffer("count", start)
-    return module
+def add_in_place(self, more=1):
+    self.count += more
+    return self.count
 
 
-@pytest.mark.parametrize("start", [torch.zeros((), dtype=torch.long), torch.zeros(1), 0])
-@pytest.mark.parametrize("count", ["schedule", "warm-up", "unused"])
-def test_a_counter_is_named_if_it_changes_outputs(count, start):
-    trace = traced(counting(count, start))
-    assert [*trace.run.moved] == (["count"] if count != "unused" else [])
+def add_to_item(self, more=1):
+    key = "count" if isinstance(self.count, dict) else 0
+    self.count[key] = self.count[key] + more
+    return self.count[key]
 
 
-def test_a_counter_of_long_period_is_named():
-    """No value that is tried is a multiple of 1009."""
+def add_to_attribute(self, more=1):
+    self.count.count += more
+    return self.count.count
 
-    def forward(self, x):
-        self.count += int(self.training)
-        every = 0.9 if self.count % 1009 == 1008 else 1.0
-        return self.head(self.first(x)) * every
 
-    module = theirs_of(forward)
-    module.register_buffer("count", torch.zeros((), dtype=torch.long))
-    trace = traced(module)
-    names = NameMap("names", {name: whole_array(name) for name in trace.run.start}, {}, ())
-    found = verdict(trace, trace, names)
-    assert found.agrees
-    assert any(line.startswith("count: counts") for line in found.coverage.not_exercised)
+SCALES = {
+    "schedule": lambda self: 0.999 ** -float(self.count),
+    "warm-up": lambda self: 1 / min(1.0, (float(self.count) + 500) / 1000),
+    "unused": lambda self: 1.0,
+}
+
+
+@pytest.mark.parametrize("start", [counter(), t.Buffer(torch.zeros(1)), 0])
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_counter_is_named_if_it_changes_outputs(scale, start):
+    trace = trace_of(theirs_of(moving(add, SCALES[scale]), count=start))
+    assert [*trace.run.moved] == (["count"] if scale != "unused" else [])
 
 
 class FixedDict(dict):
@@ -256,19 +246,12 @@ class FixedList(list):
 @pytest.mark.parametrize("fixed", [FixedDict(a=1.0, b=np.ones(1)), FixedList([1.0, 2])])
 def test_numbers_that_nobody_can_write_stay(fixed):
     """A counter beside them is found, by trials that write numbers."""
-
-    def construct(self, x):
-        self.count += int(self.training)
-        return self.head(self.first(x)) / 0.999999**self.count
-
-    module = counting("schedule", 0)
-    module.fixed = fixed
-    port = ours_of(construct, count=0)
+    forward = moving(add, SCALES["schedule"])
+    module, port = theirs_of(forward, count=0, fixed=fixed), ours_of(forward, count=0)
     vars(port)["fixed"] = fixed
-    ladder = ladder_of(port, module, BATCHES)
-    words = "count: updates move it, and other values change outputs"
-    lines = ladder.coverage.not_exercised
-    assert [line[: len(words)] for line in lines if "count" in line] == [words], lines
+    lines = ladder_of(port, module, BATCHES).coverage.not_exercised
+    (line,) = [line for line in lines if "count" in line]
+    assert line.startswith("count: updates move it, and other values change outputs")
     assert not [line for line in lines if "fixed" in line]
 
 
@@ -280,91 +263,64 @@ class Slotted:
     never: int = dataclasses.field(init=False)
 
 
-@pytest.mark.parametrize("path", ["count", "a.count", "a.b.count"])
-def test_counters_deep_in_objects_are_found(path):
-    *names, _ = path.split(".")
-    held = Slotted()
-    for name in reversed(names):
-        held = {name: held}
+def test_counters_deep_in_objects_are_found():
+    def step(self):
+        self.held["a"]["b"].count += 1
 
-    def counter(net):
-        found = net.held
-        for name in names:
-            found = found[name]
-        return found
-
-    def forward(self, x):
-        counter(self).count += int(self.training)
-        return self.head(self.first(x)) / 0.999999 ** counter(self).count
-
-    module = theirs_of(forward, held=copy.deepcopy(held))
-    port = ours_of(forward, held=held)
-    lines = lines_of_counters(module, port)
-    words = f"held.{path}: updates move it, and other values change outputs"
-    assert [line[: len(words)] for line in lines] == [words]
-    assert counter(module).count == counter(port).count == 0
+    forward = moving(step, lambda self: 0.999999 ** -self.held["a"]["b"].count)
+    nets = [make(forward, held={"a": {"b": Slotted()}}) for make in (theirs_of, ours_of)]
+    (line,) = lines_of_counters(*nets)
+    assert line.startswith("held.a.b.count: updates move it, and other values change outputs")
+    assert [net.held["a"]["b"].count for net in nets] == [0, 0]
 
 
-HOLDERS = {
-    "tensor": lambda: torch.tensor(0),
-    "floats": lambda: torch.zeros(1),
-    "scalar": lambda: np.int64(0),
-    "array": lambda: np.zeros(()),
-    "list": lambda: [0],
-    "queue": lambda: deque([0]),
-    "counter": lambda: Counted(count=0),
-    "dict of tensors": lambda: {"count": torch.tensor(0)},
-    "dict": lambda: {"count": 0},
-    "namespace": lambda: SimpleNamespace(count=0),
-    "object": lambda: Counter(count=0),
-}
-OBJECTS = ("namespace", "object")
+class Counter:
+    """An object of a class that is no framework's."""
+
+    def __init__(self, count):
+        self.count = count
 
 
+@pytest.mark.parametrize("base", [0.999999, 1.0])
 @pytest.mark.parametrize(
-    ("kind", "base"),
-    [*((kind, 0.999999) for kind in HOLDERS), ("list", 1.0), ("object", 1.0)],
+    ("step", "start", "name"),
+    [
+        (add, torch.tensor(0), "count"),
+        (add, np.int64(0), "count"),
+        (add_in_place, torch.zeros(1), "count"),
+        (add_in_place, np.zeros(()), "count"),
+        (add_to_item, [0], "count.0"),
+        (add_to_item, deque([0]), "count.0"),
+        (add_to_item, Counted(count=0), "count.count"),
+        (add_to_item, {"count": torch.tensor(0)}, "count.count"),
+        (add_to_item, {"count": 0}, "count.count"),
+        (add_to_attribute, SimpleNamespace(count=0), "count.count"),
+        (add_to_attribute, Counter(0), "count.count"),
+        (add_to_attribute, Slotted(), "count.count"),
+    ],
 )
-def test_a_counter_in_any_holder_is_named(kind, base):
-    holder = HOLDERS[kind]()
-
+def test_a_counter_in_any_holder_is_named(step, start, name, base):
     def forward(self, x):
-        count = vars(self.count) if kind in OBJECTS else getattr(self, "count", None)
-        if isinstance(count, torch.Tensor | np.ndarray) and kind != "tensor":
-            count += int(self.training)
-        elif isinstance(count, list | deque | dict):
-            key = "count" if isinstance(count, dict) else 0
-            count[key] = count[key] + int(self.training)
-            count = count[key]
-        else:
-            self.count = count = count + int(self.training)
-        return self.head(self.first(x)) / base ** float(count)
+        return plain(self, x) / base ** float(step(self, int(self.training)))
 
-    module = theirs_of(forward)
-    module.count = holder
-    trace = traced(module)
-    name = "count"
-    if kind in OBJECTS or isinstance(holder, list | deque | dict):
-        name = "count.0" if isinstance(holder, list | deque) else "count.count"
+    trace = trace_of(theirs_of(forward, count=copy.deepcopy(start)))
     assert [*trace.run.moved] == ([name] if base < 1 else [])
-    assert any(line.startswith(f"{name}: counts") for line in trace.limits) is (base == 1)
+    assert bool(starting(trace.limits, f"{name}: counts")) is (base == 1)
 
 
 def test_a_loss_in_a_tensor_is_no_counter():
     def forward(self, x):
-        self.loss, self.count = x.mean().detach(), self.loss.new_zeros(3)
-        return self.head(self.first(x)) + 0 * self.loss
+        self.loss, self.count = x.mean(), self.loss.new_zeros(3)
+        return plain(self, x) + 0 * self.loss
 
     def construct(self, x):
         if self.training:
             self.loss = x.mean()
-        return self.head(self.first(x)) + 0 * self.loss
+        return plain(self, x) + 0 * self.loss
 
-    module, port = theirs_of(forward), ours_of(construct)
-    module.loss, port.loss = torch.tensor(0.5), Tensor(0.5)
-    ladder = ladder_of(port, module, BATCHES)
-    assert ladder.agrees, table(ladder)
-    assert not [line for line in ladder.coverage.not_exercised if "loss: " in line]
+    port = ours_of(construct, loss=Tensor(0.5))
+    ladder = agrees(port, theirs_of(forward, loss=torch.tensor(0.5)), BATCHES)
+    assert not starting(ladder.coverage.not_exercised, "loss: ")
     assert float(port.loss) == 0.5
 
 
@@ -372,63 +328,31 @@ def test_a_loss_in_a_tensor_is_no_counter():
 def test_averages_in_attributes_are_no_counters(start):
     """Training averages the inputs' size, which evaluation reads."""
 
-    def moved(self, size):
+    def forward(self, x):
         if self.training:
+            size = x.abs().mean()
+            size = float(size) if isinstance(self.scale, float) else size
             self.scale = 0.9 * self.scale + 0.1 * size
-        return self.scale
+        return plain(self, x) * self.scale
 
-    def forward(self, x):
-        size = x.abs().mean().detach()
-        size = size if isinstance(start, torch.Tensor) else float(size)
-        return self.head(self.first(x)) * moved(self, size)
-
-    def construct(self, x):
-        return self.head(self.first(x)) * moved(self, ops.stop_gradient(x.abs().mean()))
-
-    module, port = theirs_of(forward), ours_of(construct)
-    module.scale, port.scale = start, Tensor(1.0)
-    ladder = ladder_of(port, module, BATCHES)
-    assert ladder.agrees, table(ladder)
-    lines = [line for line in ladder.changes if line.startswith("scale: ")]
-    assert bool(lines) is isinstance(start, float)
+    module, port = theirs_of(forward, scale=start), ours_of(forward, scale=Tensor(1.0))
+    ladder = agrees(port, module, BATCHES)
+    assert bool(starting(ladder.changes, "scale: ")) is isinstance(start, float)
 
 
-@pytest.mark.parametrize("start", [1, torch.tensor(1), np.int64(1), "buffer"])
-def test_integers_that_move_by_fractions_are_named(start):
-    """Training moves it by fractions."""
-
-    def forward(self, x):
-        if self.training:
-            self.rate = self.rate * 0.999
-        return self.head(self.first(x)) * (0.9 if self.rate > 0.95 else 0.5)
-
-    module = theirs_of(forward)
-    if isinstance(start, str):
-        module.register_buffer("rate", torch.tensor(1), persistent=False)
-    else:
-        module.rate = start
-    port = ours_of(lambda self, x: self.head(self.first(x)) * 0.9)
-    ladder = ladder_of(port, module, BATCHES)
-    words = "rate: training moves it in the reference; it has no counterpart"
-    assert [line for line in ladder.changes if line.startswith(words)], ladder.changes
-
-
-def test_an_idle_number_that_moves_evenly_is_named():
+@pytest.mark.parametrize("start", [1.0, torch.tensor(1.0)])
+def test_an_idle_number_that_moves_evenly_is_named(start):
     """Only values near 0.45, which are not tried, change outputs."""
 
-    def forward(self, x):
-        if self.training:
-            self.tau *= 0.999
-            self.size = float(x.detach().abs().mean())
-        return self.head(self.first(x)) * (1 + max(0, 0.05 - abs(self.tau - 0.45)))
+    def step(self):
+        self.tau *= 0.999
+        self.size = float(self.part.weight.abs().mean())
 
-    module = theirs_of(forward, size=0.0)
-    for start in (1.0, torch.tensor(1.0)):
-        module.tau = start
-        port = ours_of(lambda self, x: self.head(self.first(x)))
-        lines = ladder_of(port, module, BATCHES).coverage.not_exercised
-        words = "tau: moves evenly, and no later value was seen to change an output"
-        assert [line for line in lines if line.startswith(("tau", "size"))] == [words], lines
+    forward = moving(step, lambda self: 1 + max(0, 0.05 - abs(self.tau - 0.45)))
+    module = theirs_of(forward, size=0.0, tau=start)
+    lines = ladder_of(ours_of(plain), module, BATCHES).coverage.not_exercised
+    words = "tau: moves evenly, and no later value was seen to change an output"
+    assert starting(lines, ("tau", "size")) == [words], lines
 
 
 def test_numbers_are_noted_anew_after_a_restart():
@@ -451,75 +375,50 @@ def test_numbers_are_noted_anew_after_a_restart():
 def test_results_in_attributes_take_few_passes():
     """Later values are tried only of what moves as a counter does."""
 
-    class Storing(torch.nn.Module):
-        def forward(self, x):
-            CALLS.append(0)
-            self.size = float(x.abs().mean())
-            return x
+    def forward(self, x):
+        CALLS.append(0)
+        self.size = float(x.abs().mean())
+        return x
 
-    net, sizes = Storing(), [1.0, 0.7, 0.9]
-    net.size = sizes[0]
+    net = module(forward, size=1.0)
     first, noted = moving_state(net), Noted(torch_moved.places_of(net))
-    for net.size in sizes[1:]:
+    for net.size in (0.7, 0.9):
         noted.add(torch_moved.places_of(net))
     CALLS.clear()
     assert not moved(net, first, ones(2, 3).numpy(), noted.moved(torch_moved.places_of(net)))
     assert len(CALLS) <= 2 * 4
 
 
-FACTORS = {"down": 0.999, "up": 1.02}
-FRACTIONS = {
-    "tensor": lambda: torch.tensor(1.0),
-    "array": lambda: np.ones((), np.float32),
-    "number": lambda: 1.0,
-    "buffer": lambda: torch.ones(()),
-}
-
-
 @pytest.mark.parametrize(
-    ("kind", "moves"),
+    ("start", "change"),
     [
-        *(("tensor", moves) for moves in ("by steps", "down", "up")),
-        ("array", "down"),
-        ("number", "up"),
-        ("buffer", "by steps"),
+        (torch.tensor(1.0), lambda rate: rate - 0.001),
+        (torch.tensor(1.0), lambda rate: rate * 1.02),
+        (np.ones((), np.float32), lambda rate: rate * 0.999),
+        (1.0, lambda rate: rate * 1.02),
+        (t.Buffer(torch.ones(())), lambda rate: rate - 0.001),
+        (1, lambda rate: rate * 0.999),
+        (np.int64(1), lambda rate: rate * 0.999),
+        (torch.tensor(1), lambda rate: rate * 0.999),
+        (t.Buffer(torch.tensor(1), persistent=False), lambda rate: rate * 0.999),
     ],
 )
-def test_numbers_that_move_by_fractions_are_named(kind, moves):
+def test_numbers_that_move_by_fractions_are_named(start, change):
     """It is a schedule, which has no effect yet."""
 
-    def moved(self):
-        if self.training:
-            self.rate = self.rate - 0.001 if moves == "by steps" else self.rate * FACTORS[moves]
-        return self.rate
+    def step(self):
+        self.rate = change(self.rate)
 
-    def forward(self, x):
-        return self.head(self.first(x)) * (0.9 if 0.95 < float(moved(self)) < 1.5 else 0.5)
-
-    def construct(self, x):
-        moved(self)
-        return self.head(self.first(x)) * 0.9
-
-    module = theirs_of(forward)
-    if kind == "buffer":
-        module.register_buffer("rate", FRACTIONS[kind]())
-    else:
-        module.rate = FRACTIONS[kind]()
-    port = ours_of(lambda self, x: self.head(self.first(x)) * 0.9)
-    recorded = recording_of(module, BATCHES)
-    ladder = ladder_of(port, recorded)
-    assert ladder.agrees, table(ladder)
-    (line,) = [line for line in ladder.changes if line.startswith("rate: training moves it")]
+    forward = moving(step, lambda self: 0.9 if 0.95 < float(self.rate) < 1.5 else 0.5)
+    recorded = recording_of(theirs_of(forward, rate=start), BATCHES)
+    ladder = agrees(ours_of(reduced), recorded)
+    words = "rate: training moves it in the reference; it has no counterpart"
+    (line,) = starting(ladder.changes, words)
     assert "outputs in evaluation mode" in line
 
-    port = ours_of(construct)
-    port.rate = Tensor(1.0)
-    if kind == "buffer":
-        port.rate = Parameter(port.rate, requires_grad=False)
-    ladder = ladder_of(port, recorded)
-    assert ladder.agrees, table(ladder)
-    lines = [line for line in ladder.coverage.not_exercised if line.startswith("rate: ")]
-    assert lines[-1:] == [
+    rate = untrained(1.0) if isinstance(start, t.Buffer) else Tensor(1.0)
+    ladder = agrees(ours_of(moving(step, lambda self: 0.9), rate=rate), recorded)
+    assert starting(ladder.coverage.not_exercised, "rate: ")[-1:] == [
         "rate: updates move it, and other values change outputs; only those of 3 updates were "
         "compared"
     ]
@@ -531,34 +430,28 @@ def test_the_ports_numbers_moving_by_fractions_are_named(by, always):
 
     def construct(self, x):
         self.rate = self.rate + by * int(self.training or always)
-        return self.head(self.first(x)) * ops.minimum(Tensor(0.9), self.rate + 1)
+        return plain(self, x) * ops.minimum(Tensor(0.9), self.rate + 1)
 
-    port = ours_of(construct)
-    port.rate = Tensor(1.0)
-    module = theirs_of(lambda self, x: self.head(self.first(x)) * 0.9)
-    lines = ladder_of(port, module, BATCHES).coverage.not_exercised
-    assert [line for line in lines if line.startswith("rate: updates move it in the port")]
+    ladder = ladder_of(ours_of(construct, rate=Tensor(1.0)), theirs_of(reduced), BATCHES)
+    assert starting(ladder.coverage.not_exercised, "rate: updates move it in the port")
 
 
 def test_a_buffer_that_moves_in_each_pass_counts():
     """The first of the recorded steps is that of an evaluation and an update."""
 
-    def moved(self):
-        self.rate.add_(0.001)
-        return float(self.rate)
-
     def forward(self, x):
-        return self.head(self.first(x)) * (0.9 if moved(self) < 1.5 else 0.5)
+        self.rate.add_(0.001)
+        return plain(self, x) * (0.9 if self.rate < 1.5 else 0.5)
 
     def construct(self, x):
         ops.assign(self.rate, self.rate + 0.001)
-        return self.head(self.first(x)) * 0.9
+        return reduced(self, x)
 
-    module = theirs_of(forward)
-    module.register_buffer("rate", torch.ones(()))
-    port = ours_of(construct, rate=Parameter(Tensor(1.0), requires_grad=False))
-    lines = ladder_of(port, module, BATCHES).coverage.not_exercised
-    assert [line for line in lines if line.startswith("rate: updates move it, and other values")]
+    module = theirs_of(forward, rate=t.Buffer(torch.ones(())))
+    lines = ladder_of(ours_of(construct, rate=untrained(1.0)), module, BATCHES)
+    assert starting(
+        lines.coverage.not_exercised, "rate: updates move it, and other values change outputs"
+    )
 
 
 @pytest.mark.parametrize("start", [1.0, 0.97471178, 0.98363409])
@@ -571,14 +464,6 @@ def test_steps_are_even_but_for_rounding(start):
     assert not moves_evenly(start + np.arange(4) * np.spacing(np.float32(start)))
 
 
-def test_counters_in_long_lists_are_not_sought():
-    module = theirs_of(lambda self, x: self.head(self.first(x)))
-    module.few, module.many = [0] * 9, [0] * 999
-    names = moving_state(module)
-    assert "few.8" in names
-    assert not [name for name in names if name.startswith("many")]
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class FrozenSlots:
     """An object whose number only its own class writes."""
@@ -586,21 +471,30 @@ class FrozenSlots:
     count: int = 0
 
 
-def test_a_counter_in_frozen_slots_is_named():
-    def forward(self, x):
-        self.held = FrozenSlots(self.held.count + int(self.training))
-        return self.head(self.first(x)) / 0.999999**self.held.count
+@pytest.mark.parametrize("start", [FrozenSlots(), torch.tensor(0.0)])
+def test_what_a_run_takes_stays_unchanged(start):
+    """There is an object or a tensor for each number."""
+    is_object = isinstance(start, FrozenSlots)
+    made = [FrozenSlots(number) if is_object else torch.tensor(number) for number in range(999)]
 
-    module = theirs_of(forward)
-    module.held = FrozenSlots()
-    trace = traced(module)
-    assert [*trace.run.moved] == ["held.count"]
+    def number(value):
+        return value.count if is_object else int(value)
+
+    def step(self):
+        self.held = made[(number(self.held) + 1) % 999]
+
+    def scale(self):
+        return 0.999999 ** -number(self.held) if self.training else 1.0
+
+    trace = trace_of(theirs_of(moving(step, scale), held=start))
+    assert trace.run.moved == {"held.count" if is_object else "held": "training"}
+    assert [number(value) for value in made] == list(range(999))
 
 
 class Interned:
     """A value of which there is one object, which copies share."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count):
         self.count = count
 
     def __deepcopy__(self, memo):
@@ -619,80 +513,67 @@ class ReadOnly(dict):
     def __deepcopy__(self, memo):
         return ReadOnly(self)
 
-    def add(self, more):
-        super().__setitem__("count", self["count"] + more)
+    def add(self):
+        super().__setitem__("count", self["count"] + 1)
 
 
-def interned(self):
-    self.held = INTERNED[self.held.count + int(self.training)]
+def take_next(self):
+    self.held = INTERNED[self.held.count + 1]
 
 
-def fraction(self):
-    self.held += Fraction(int(self.training), 1)
+def add_fraction(self):
+    self.held += Fraction(1)
+
+
+def keep_size(self):
+    self.held.count = self.part.weight.detach().abs().mean()
 
 
 @pytest.mark.parametrize(
-    ("start", "step", "words"),
+    ("start", "step", "names"),
     [
-        (INTERNED[0], interned, ["held.count: "]),
-        (ReadOnly(count=0), lambda self: self.held.add(int(self.training)), ["held.count: "]),
-        (Fraction(1, 2), fraction, []),
+        (INTERNED[0], take_next, ["held.count"]),
+        (ReadOnly(count=0), lambda self: self.held.add(), ["held.count"]),
+        (Fraction(1, 2), add_fraction, []),
+        (Interned(torch.tensor(0.5)), keep_size, []),
     ],
-    ids=["interned", "read-only", "fraction"],
+    ids=["interned", "read-only", "fraction", "no counter"],
 )
-def test_what_nobody_can_write_is_not_tried(start, step, words):
-    def forward(self, x):
-        step(self)
-        return self.head(self.first(x))
-
-    module = theirs_of(forward)
-    module.held = start
-    lines = traced(module).limits
-    lines = [line for line in lines if line.startswith("held")]
-    assert lines == [
-        f"{word}updates move it, and other values could not be tried" for word in words
-    ]
+def test_what_nobody_can_write_is_not_tried(start, step, names):
+    module = theirs_of(moving(step), held=start)
+    words = "updates move it, and other values could not be tried"
+    assert starting(trace_of(module).limits, "held") == [f"{name}: {words}" for name in names]
     assert [value.count for value in INTERNED] == list(range(9))
     assert module.held == start
 
 
 @pytest.mark.parametrize("count", [deque([0]), {"count": 0}, np.zeros(1)])
 def test_a_number_that_is_gone_is_no_error(count):
-    net = torch.nn.Module()
-    net.held = SimpleNamespace(count=count)
-    (place,) = torch_moved.places_of(net).values()
+    held = SimpleNamespace(count=count)
+    (place,) = places_in(held=held).values()
     if isinstance(count, np.ndarray):
-        del net.held.count
+        del held.count
     else:
         count.clear()
     place.write(1)
 
 
-def test_a_loss_that_nobody_can_write_is_unnamed():
-    def forward(self, x):
-        x = self.head(self.first(x))
-        self.held.count = x.detach().mean()
-        return x
-
-    module = theirs_of(forward)
-    module.held = Interned(torch.tensor(0.5))
-    trace = traced(module)
-    assert not [line for line in trace.limits if line.startswith("held")]
+def places_in(**state):
+    """The places of numbers in these attributes of a layer."""
+    return torch_moved.places_of(module(plain, **state))
 
 
 def test_objects_in_a_circle_give_each_counter_once():
-    net, first, second = torch.nn.Module(), Counter(0), Counter(0)
-    net.first, net.second = first, second
+    first, second = Counter(0), Counter(0)
     first.next, second.previous = second, first
-    places = torch_moved.places_of(net)
+    places = places_in(first=first, second=second)
     assert {*places} - aliases_of(places, places) == {"first.count", "second.count"}
 
 
 @pytest.mark.parametrize("deep", [{"count": 0}, [0]])
 def test_the_shortest_path_names_a_counter(deep):
-    net, inner = torch.nn.Module(), SimpleNamespace(deep=deep)
-    net.far, net.near = [[inner]], inner
-    places = torch_moved.places_of(net)
+    inner = SimpleNamespace(deep=deep)
+    places = places_in(far=[[inner]], near=inner)
     (name,) = {*places} - aliases_of(places, places)
     assert name.startswith("near.deep.")
 
@@ -701,65 +582,42 @@ def test_the_shortest_path_names_a_counter(deep):
 def test_a_counter_may_leave_what_it_began_in(start):
     """Two attributes hold the same object before the updates."""
 
-    def forward(self, x):
-        if self.training:
-            self.now = copy.copy(self.now)
-            if isinstance(self.now, dict):
-                self.now["count"] += 1
-            else:
-                self.now.count += 1
-        count = self.now["count"] if isinstance(self.now, dict) else self.now.count
-        return self.head(self.first(x)) * (0.5 if count > 500 else 1)
+    def values(self):
+        return self.now if isinstance(self.now, dict) else vars(self.now)
 
-    module = theirs_of(forward)
-    module.initial = module.now = start
-    trace = traced(module)
+    def step(self):
+        self.now = copy.copy(self.now)
+        values(self)["count"] += 1
+
+    forward = moving(step, lambda self: 0.5 if values(self)["count"] > 500 else 1)
+    trace = trace_of(theirs_of(forward, initial=start, now=start))
     assert [*trace.run.moved] == ["now.count"]
 
 
 def test_a_counters_object_may_be_held_twice_later():
     """The name that training adds is nearer."""
 
-    def forward(self, x):
-        if self.training:
-            self.inner.state.count += 1
-            self.last = self.inner.state
-        return self.head(self.first(x)) * (0.5 if self.inner.state.count > 500 else 1)
+    def step(self):
+        self.inner.state.count += 1
+        self.last = self.inner.state
 
-    module = theirs_of(forward)
-    module.inner = SimpleNamespace(state=SimpleNamespace(count=0))
-    trace = traced(module)
-    assert [*trace.run.moved] == ["inner.state.count"]
+    forward = moving(step, lambda self: 0.5 if self.inner.state.count > 500 else 1)
+    inner = SimpleNamespace(state=SimpleNamespace(count=0))
+    assert [*trace_of(theirs_of(forward, inner=inner)).run.moved] == ["inner.state.count"]
 
 
 def test_shared_settings_hide_no_counter():
-    net, shared = torch.nn.Module(), SimpleNamespace(**{f"k{i}": i for i in range(30)})
-    net.blocks = [SimpleNamespace(shared=shared) for _ in range(50)]
-    net.schedule = SimpleNamespace(a=SimpleNamespace(b=SimpleNamespace(step=0)))
-    assert "schedule.a.b.step" in torch_moved.places_of(net)
-
-
-RING = [torch.tensor(float(number)) for number in range(4)]
-
-
-def test_tensors_that_a_run_takes_stay_unchanged():
-    def forward(self, x):
-        if self.training:
-            self.count = RING[(int(self.count) + 1) % 4]
-            x = x * 0.999999 ** int(self.count)
-        return self.head(self.first(x))
-
-    module = theirs_of(forward)
-    module.count = torch.tensor(0.0)
-    traced(module)
-    assert [float(number) for number in RING] == [0.0, 1.0, 2.0, 3.0]
+    shared = SimpleNamespace(**{f"k{i}": i for i in range(30)})
+    blocks = [SimpleNamespace(shared=shared) for _ in range(50)]
+    schedule = SimpleNamespace(a=SimpleNamespace(b=SimpleNamespace(step=0)))
+    assert "schedule.a.b.step" in places_in(blocks=blocks, schedule=schedule)
 
 
 def test_a_counter_that_gives_way_is_found():
     """From update 4 on, `current` is another of the net's own objects."""
 
     def forward(self, x):
-        y = self.head(self.first(x)) * (self.current.rate if self.training else 1)
+        y = plain(self, x) * (self.current.rate if self.training else 1)
         if self.training:
             self.warm.rate += 1
             self.steps += 1
@@ -767,94 +625,59 @@ def test_a_counter_that_gives_way_is_found():
                 self.current = self.cold
         return y
 
-    module = theirs_of(forward)
-    module.warm = module.current = SimpleNamespace(rate=3.0)
-    module.cold, module.steps = SimpleNamespace(rate=7.0), 0
-    trace = record_reference(module, plan_of(SGD, BATCHES[:1] * 3), probes=False)
+    warm, cold = SimpleNamespace(rate=3.0), SimpleNamespace(rate=7.0)
+    module = theirs_of(forward, warm=warm, current=warm, cold=cold, steps=0)
+    trace = traced(module, BATCHES[:1] * 3)
     assert trace.run.moved["warm.rate"] == "training"
-
-
-STAGES = [FrozenSlots(number) for number in range(999)]
-
-
-def test_objects_that_a_run_takes_stay_unchanged():
-    def forward(self, x):
-        if self.training:
-            self.stage = STAGES[self.stage.count + 1]
-        return self.head(self.first(x)) / 0.999999**self.stage.count
-
-    module = theirs_of(forward)
-    module.stage = FrozenSlots()
-    traced(module)
-    assert [stage.count for stage in STAGES] == list(range(999))
 
 
 def test_few_numbers_in_large_objects_are_sought():
     """Each run looks at them."""
-    net = torch.nn.Module()
-    net.pieces = {f"word {number}": [number] for number in range(999)}
-    net.table = [[[number] * 50 for _ in range(50)] for number in range(50)]
-    net.count = 0
-    names = moving_state(net)
-    assert "count" in names
+    pieces = {f"word {number}": [number] for number in range(999)}
+    numbers = [[[number] * 50 for _ in range(50)] for number in range(50)]
+    names = places_in(few=[0] * 9, many=[0] * 999, pieces=pieces, numbers=numbers, count=0)
+    assert {"few.8", "count"} < names.keys()
     assert len(names) < 1001
-    assert not [name for name in names if name.startswith("pieces")]
+    assert not starting(names, ("many", "pieces"))
 
 
-@pytest.mark.parametrize("kind", ["tensor", "list", "number"])
+@pytest.mark.parametrize(
+    ("start", "step", "value"),
+    [
+        (torch.tensor(0), add, lambda self: self.count),
+        (0, add, lambda self: self.count),
+        ([0], add_to_item, lambda self: self.count[0]),
+    ],
+    ids=["tensor", "number", "list"],
+)
 @pytest.mark.parametrize("counts", [True, False])
-def test_a_number_that_both_nets_count_agrees(counts, kind):
+def test_a_number_that_both_nets_count_agrees(counts, start, step, value):
     """The outputs of each update are 1 % larger; all else is measured with the first count."""
-
-    def counted(self, step):
-        if kind == "list":
-            self.count[0] += step
-            return self.count[0]
-        self.count = self.count + step
-        return self.count
-
-    def forward(self, x):
-        return self.head(self.first(x)) * 1.01 ** counted(self, int(self.training))
-
-    def construct(self, x):
-        return self.head(self.first(x)) * 1.01 ** counted(self, int(counts and self.training))
-
-    port, module = ours_of(construct), theirs_of(forward)
-    for net, start in ((port, Tensor(0)), (module, torch.tensor(0))):
-        net.count = {"list": [0], "number": 0, "tensor": start}[kind]
+    forward = moving(step, lambda self: 1.01 ** value(self))
+    construct = moving(lambda self: step(self, int(counts)), lambda self: 1.01 ** value(self))
+    module = theirs_of(forward, count=copy.copy(start))
+    port = ours_of(construct, count=Tensor(0) if isinstance(start, torch.Tensor) else start)
     ladder = ladder_of(port, module, BATCHES)
     assert ladder.agrees is counts, table(ladder)
-    for net in (port, module):
-        assert float(net.count[0] if kind == "list" else net.count) == 0
-
-
-def lines_of_counters(module, port):
-    lines = ladder_of(port, module, BATCHES).coverage.not_exercised
-    return [line for line in lines if "count" in line]
-
-
-class Scheduled(torch.nn.Module):
-    """Its scale depends on the count of its training steps, which has BatchNorm's name for it."""
-
-    def __init__(self, base: float, name: str) -> None:
-        super().__init__()
-        self.base, self.name = base, name
-        self.weight = t.Parameter(torch.ones(8))
-        self.register_buffer(name, torch.zeros((), dtype=torch.long))
-
-    def forward(self, x):
-        getattr(self, self.name).add_(int(self.training))
-        return x * self.weight / self.base ** getattr(self, self.name)
+    assert [float(value(net)) for net in (port, module)] == [0, 0]
 
 
 @pytest.mark.parametrize("name", ["num_batches_tracked", "my_num_batches_tracked"])
 @pytest.mark.parametrize(("base", "words"), [(1.0, "counts, and"), (0.9999999, "training moves")])
 def test_counts_of_batches_in_custom_layers_are_named(name, base, words):
+    """A layer's scale depends on the count of its training steps, as BatchNorm names it."""
+
+    def forward(self, x):
+        count = getattr(self, name)
+        count.add_(int(self.training))
+        return x * self.weight / base**count
+
+    weight = t.Parameter(torch.ones(8))
+    reference = Theirs(module(forward, weight=weight, **{name: counter()}))
     port = Ours(cell(lambda self, x: x * self.weight, weight=ones(8)))
-    ladder = ladder_of(port, Theirs(Scheduled(base, name)), BATCHES)
-    assert ladder.agrees, table(ladder)
+    ladder = agrees(port, reference, BATCHES)
     lines = [*ladder.changes, *ladder.coverage.not_exercised]
-    (line,) = [line for line in lines if line.startswith(f"part.{name}: ")]
+    (line,) = starting(lines, f"part.{name}: ")
     assert line.startswith(f"part.{name}: {words}"), line
 
 
@@ -866,30 +689,21 @@ def test_a_count_of_batchnorm_is_no_state(norm):
     assert not [name for name in names if "num_batches" in name]
 
 
-@pytest.mark.parametrize("every", [0, 2])
-@pytest.mark.parametrize("mode", ["training", "evaluation"])
-def test_counts_that_custom_norms_read_are_named(every, mode):
+@pytest.mark.parametrize("mode", ["training", "evaluation", "neither"])
+def test_counts_that_custom_norms_read_are_named(mode):
     """Its scale depends on the count from batch 500 on."""
 
     class Warming(t.BatchNorm1d):
         def forward(self, x):
             x = super().forward(x)
-            counts = every and self.training == (mode == "training")
+            counts = mode == ("training" if self.training else "evaluation")
             return x * 0.5 if counts and self.num_batches_tracked > 500 else x
 
-    module = theirs(
-        lambda self, x: self.head(self.second(self.first(x))), first=Warming(8), second=Warming(8)
-    )
-    port = ours(
-        lambda self, x: self.head(self.second(self.first(x))),
-        first=nn.BatchNorm1d(8, momentum=0.9),
-        second=nn.BatchNorm1d(8, momentum=0.9),
-    )
-    ladder = ladder_of(port, module, BATCHES)
-    assert ladder.agrees, table(ladder)
+    port = Ours(nn.BatchNorm1d(8), nn.BatchNorm1d(8))
+    ladder = agrees(port, Theirs(Warming(8), Warming(8)), BATCHES)
     lines = [line for line in ladder.changes if "num_batches" in line]
-    words = "first.num_batches_tracked (and 1 more): training moves it in the reference"
-    assert [line.startswith(words) for line in lines] == ([True] if every else [])
+    words = "part.0.num_batches_tracked (and 1 more): training moves it in the reference"
+    assert [line[: len(words)] for line in lines] == ([words] if mode != "neither" else [])
     assert not [line for line in ladder.coverage.not_exercised if "num_batches" in line]
 
 
@@ -905,13 +719,12 @@ class PortedWarmNorm(nn.BatchNorm1d):
     """It counts in a `Parameter`, by `step`."""
 
     def __init__(self, step):
-        super().__init__(8, momentum=0.9)
-        self.step = step
-        self.count = Parameter(Tensor(0, mindspore.int64), requires_grad=False)
+        super().__init__(8)
+        self.step, self.count = step, untrained(0)
 
     def construct(self, x):
         if self.training:
-            ops.assign_add(self.count, Tensor(self.step, mindspore.int64))
+            ops.assign_add(self.count, Tensor(self.step))
         x = super().construct(x)
         return x * ops.where(self.count > 2 * self.step, Tensor(0.5), Tensor(1.0))
 
@@ -920,7 +733,7 @@ class CountingInAttribute(nn.BatchNorm1d):
     """It counts in an attribute, and halves outputs after `last` batches."""
 
     def __init__(self, last):
-        super().__init__(8, momentum=0.9)
+        super().__init__(8)
         self.last, self.num_batches_tracked = last, 0
 
     def construct(self, x):
@@ -932,22 +745,15 @@ class CountingInAttribute(nn.BatchNorm1d):
 
 @functools.cache
 def warm():
-    module = theirs(lambda self, x: self.head(self.first(x)), first=WarmNorm(8))
-    return recording_of(module, BATCHES)
+    return recording_of(Theirs(WarmNorm(8)), BATCHES)
 
 
-@pytest.mark.parametrize("step", [1, 2])
-@pytest.mark.parametrize("corrected", [True, False])
-def test_counts_that_custom_norms_read_can_be_paired(step, corrected, tmp_path):
-    corrections = {}
-    if corrected:
-        file = tmp_path / "map.json"
-        file.write_text('{"first.count": "first.num_batches_tracked"}')
-        corrections["corrections"] = read_map(str(file))
-    port = ours(lambda self, x: self.head(self.first(x)), first=PortedWarmNorm(step))
-    ladder = ladder_of(port, warm(), **corrections)
+@pytest.mark.parametrize(("step", "corrected"), [(1, True), (2, True), (2, False)])
+def test_counts_that_custom_norms_read_can_be_paired(step, corrected):
+    paired = {"part.count": whole_array("part.num_batches_tracked")} if corrected else {}
+    ladder = ladder_of(Ours(PortedWarmNorm(step)), warm(), corrections=paired)
     assert ladder.agrees is (step == 1 or not corrected), table(ladder)
-    lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
+    lines = starting(ladder.changes, "part.num_batches_tracked: training moves it")
     assert bool(lines) is not corrected, ladder.changes
 
 
@@ -962,81 +768,52 @@ class CountingNorm(t.BatchNorm1d):
         )
 
 
-def test_another_layers_count_stays_named(tmp_path):
+class Unread(t.BatchNorm1d):
+    """It reads no count."""
+
+
+def test_another_layers_count_stays_named():
     """Only the first of two layers has a counterpart, by `--map`."""
-
-    def forward(self, x):
-        return self.head(self.second(self.first(x)))
-
-    file = tmp_path / "map.json"
-    file.write_text('{"first.count": "first.num_batches_tracked"}')
-    module = theirs(forward, first=WarmNorm(8), second=WarmNorm(8))
-    port = ours(forward, first=PortedWarmNorm(1), second=nn.BatchNorm1d(8, momentum=0.9))
-    ladder = ladder_of(port, module, BATCHES[:1], corrections=read_map(str(file)))
-    words = "second.num_batches_tracked: training moves it in the reference"
-    assert [line for line in ladder.changes if line.startswith(words)], ladder.changes
+    paired = {"part.0.count": whole_array("part.0.num_batches_tracked")}
+    port = Ours(PortedWarmNorm(1), nn.BatchNorm1d(8))
+    reference = Theirs(WarmNorm(8), WarmNorm(8))
+    ladder = ladder_of(port, reference, BATCHES[:1], corrections=paired)
+    words = "part.1.num_batches_tracked: training moves it in the reference"
+    assert starting(ladder.changes, words), ladder.changes
 
 
 def test_the_ports_count_is_named_beside_unread_ones():
-    class Unread(t.BatchNorm1d):
-        def forward(self, x):
-            return super().forward(x)
-
-    def forward(self, x):
-        return self.head(self.first(x))
-
-    module, port = theirs(forward, first=Unread(8)), ours(forward, first=CountingInAttribute(500))
-    ladder = ladder_of(port, module, BATCHES, mode="pynative")
-    words = "first.num_batches_tracked: updates move it in the port"
+    ladder = ladder_of(Ours(CountingInAttribute(500)), Theirs(Unread(8)), BATCHES)
     lines = ladder.coverage.not_exercised
-    assert [line for line in lines if line.startswith(words)], lines
+    assert starting(lines, "part.num_batches_tracked: updates move it in the port"), lines
 
 
 def test_counts_of_parametrized_custom_norms_are_state():
     layer = torch.nn.utils.parametrizations.weight_norm(WarmNorm(8), dim=None)
     assert "num_batches_tracked" in state(layer)
-    plain = torch.nn.utils.parametrizations.weight_norm(t.BatchNorm1d(8), dim=None)
-    assert "num_batches_tracked" not in state(plain)
+    layer = torch.nn.utils.parametrizations.weight_norm(t.BatchNorm1d(8), dim=None)
+    assert "num_batches_tracked" not in state(layer)
 
 
 def test_a_count_in_the_ports_attribute_is_known():
-    port = ours(lambda self, x: self.head(self.first(x)), first=CountingInAttribute(2))
-    ladder = ladder_of(port, warm())
-    assert ladder.agrees, table(ladder)
+    ladder = agrees(Ours(CountingInAttribute(2)), warm())
     assert not [line for line in ladder.changes if "training moves it" in line], ladder.changes
 
 
 @pytest.mark.parametrize("kind", [CountingNorm, WarmNorm])
-@pytest.mark.parametrize("mapped", [True, False])
-def test_counts_are_not_paired_by_name(kind, mapped, tmp_path):
+@pytest.mark.parametrize("corrections", [{}, {"part": whole_array("part")}])
+def test_counts_are_not_paired_by_name(kind, corrections):
     """The port has a count of this name that never moves. A layer may be mapped."""
-
-    class Ported(nn.BatchNorm1d):
-        def __init__(self):
-            super().__init__(8, momentum=0.9)
-            count = Tensor(0, mindspore.int64)
-            self.num_batches_tracked = Parameter(count, requires_grad=False)
-
-    corrections = {}
-    if mapped:
-        file = tmp_path / "map.json"
-        file.write_text('{"first": "first"}')
-        corrections["corrections"] = read_map(str(file))
-    module = theirs(lambda self, x: self.head(self.first(x)), first=kind(8))
-    port = ours(lambda self, x: self.head(self.first(x)), first=Ported())
-    ladder = ladder_of(port, module, BATCHES[:1], **corrections)
-    assert ladder.agrees, table(ladder)
-    lines = [line for line in ladder.changes if "num_batches_tracked: training moves it" in line]
+    norm = nn.BatchNorm1d(8)
+    norm.num_batches_tracked = untrained(0)
+    ladder = agrees(Ours(norm), Theirs(kind(8)), BATCHES[:1], corrections=corrections)
+    lines = starting(ladder.changes, "part.num_batches_tracked: training moves it")
     assert bool(lines) is (kind is WarmNorm), ladder.changes
 
 
 def test_counts_of_custom_norms_may_differ_in_kind():
     """Later values of one are whole numbers, and some of the other are not finite."""
-
-    class Own(t.BatchNorm1d):
-        pass
-
-    module = torch.nn.Sequential(Own(8), Own(8))
+    module = torch.nn.Sequential(Unread(8), Unread(8))
     module[1].num_batches_tracked = torch.tensor(1.0)
     first = moving_state(module)
     module[0].num_batches_tracked += 1
@@ -1045,138 +822,93 @@ def test_counts_of_custom_norms_may_differ_in_kind():
 
 
 def test_a_complex_number_that_moves_is_no_counter():
-    def forward(self, x):
-        if self.training:
-            self.turn.mul_(1 + 0.25j)
-        return self.head(self.first(x)) * self.turn.abs()
-
-    module = theirs_of(forward)
-    module.register_buffer("turn", torch.tensor(1 + 0j), persistent=False)
-    port = ours_of(lambda self, x: self.head(self.first(x)))
-    ladder = ladder_of(port, module, BATCHES)
-    assert [line for line in ladder.changes if line.startswith("turn: training moves it")]
+    forward = moving(lambda self: self.turn.mul_(1 + 0.25j), lambda self: self.turn.abs())
+    module = theirs_of(forward, turn=t.Buffer(torch.tensor(1 + 0j), persistent=False))
+    ladder = ladder_of(ours_of(plain), module, BATCHES)
+    assert starting(ladder.changes, "turn: training moves it")
     assert not [line for line in ladder.coverage.not_exercised if "unknown" in line]
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn])
-def test_single_numbers_of_any_type_may_move(dtype):
+def test_a_number_of_8_bits_may_move():
     net = Averages(0)
-    net.register_buffer("one", torch.tensor(1.0).to(dtype))
+    net.register_buffer("rate", torch.tensor(1.0).to(torch.float8_e4m3fn))
     first = moving_state(net)
-    net.one = torch.tensor(0.5 + 0.25j).to(dtype) if dtype.is_complex else net.one.new_zeros(())
-    assert [*moved(net, first, np.ones((2, 3), np.float32), {})] == ["one"]
+    net.rate = net.rate.new_zeros(())
+    assert [*moved(net, first, np.ones((2, 3), np.float32), {})] == ["rate"]
 
 
 def test_the_count_of_cumulative_averages_is_named():
     """By it, the weight of each batch in the moving statistics becomes smaller."""
 
     class Cumulative(nn.BatchNorm1d):
-        def __init__(self) -> None:
-            super().__init__(8)
-            self.count = 0
-
         def construct(self, x):
             if self.training:
                 self.count += 1
-                weight = 1 / self.count
-                mean, variance = x.mean(0), x.var(0)
-                ops.assign(self.moving_mean, (1 - weight) * self.moving_mean + weight * mean)
-                unbiased = variance * len(x) / (len(x) - 1)
-                ops.assign(
-                    self.moving_variance,
-                    (1 - weight) * self.moving_variance + weight * unbiased,
-                )
-                x = (x - mean) / ops.sqrt(variance + 1e-5)
-                return x * self.gamma + self.beta
+                self.bn_train = ops.BatchNorm(True, self.eps, 1 / self.count)
             return super().construct(x)
 
-    module = Theirs(t.BatchNorm1d(8, momentum=None))
-    ladder = ladder_of(Ours(Cumulative()), module, BATCHES)
-    assert ladder.agrees, table(ladder)
-    lines = ladder.coverage.not_exercised
-    assert [line for line in lines if line.startswith("part.num_batches_tracked: counts")]
+    module, norm = Theirs(t.BatchNorm1d(8, momentum=None)), Cumulative(8)
+    norm.count = 0
+    ladder = agrees(Ours(norm), module, BATCHES)
+    assert starting(ladder.coverage.not_exercised, "part.num_batches_tracked: counts")
     wrong = ladder_of(Ours(nn.BatchNorm1d(8)), module, BATCHES)
     assert "BatchNorm statistics" in title_of_stage(wrong.first_stage)
 
 
-@pytest.mark.parametrize("in_buffer", [True, False])
-def test_a_counter_of_both_nets_is_named(in_buffer):
+@pytest.mark.parametrize(("start", "ported"), [(counter(), untrained(0)), (0, 0)])
+def test_a_counter_of_both_nets_is_named(start, ported):
     """Both divide by the same numbers in the updates, but not in later ones."""
-
-    def construct(self, x):
-        scale = 0.999 ** ops.minimum(self.count, Tensor(9))
-        self.count = self.count + int(self.training)
-        return self.head(self.first(x)) / scale
-
-    start = torch.zeros((), dtype=torch.long) if in_buffer else 0
-    port = ours_of(construct)
-    port.count = Parameter(Tensor(0, mindspore.int64), requires_grad=False) if in_buffer else 0
-    (line,) = lines_of_counters(counting("schedule", start), port)
+    construct = moving(add, lambda self: 0.999 ** -ops.minimum(self.count, Tensor(9)))
+    module = theirs_of(moving(add, SCALES["schedule"]), count=start)
+    (line,) = lines_of_counters(module, ours_of(construct, count=ported))
     assert line.startswith("count: updates move it, and other values change outputs"), line
     assert "only those of 3 updates" in line
 
 
 def test_an_idle_counter_in_an_attribute_is_named():
     """It changes no output, but may drive what changes a buffer, as the decay of a moving average."""
-    port = ours_of(lambda self, x: self.head(self.first(x)))
-    (line,) = lines_of_counters(counting("unused", 0), port)
+    (line,) = lines_of_counters(theirs_of(moving(add), count=0), ours_of(plain))
     assert line == "count: counts, and no later value was seen to change an output"
 
 
 def test_a_counter_of_the_port_alone_is_named():
-    def construct(self, x):
-        self.count += int(self.training)
-        return self.head(self.first(x)) / (1.0 if self.count < 99 else 2.0)
-
-    port = ours_of(construct)
-    port.count = 0
-    module = theirs_of(lambda self, x: self.head(self.first(x)))
-    (line,) = lines_of_counters(module, port)
+    construct = moving(add, lambda self: 1.0 if self.count < 99 else 0.5)
+    (line,) = lines_of_counters(theirs_of(plain), ours_of(construct, count=0))
     assert line == "count: updates move it in the port, and no later value was tried"
 
 
-def trained_there(trained, how):
-    """Positions and ids, which are a Parameter in the port, and in the reference a buffer of the
-    state dict, a further buffer, or frozen.
-    """
-    table, ids = np.arange(16, dtype=np.float32) / 16, np.arange(2)
-
-    def forward(self, x):
-        x = x + self.table[:8] + self.table[8:]
-        return self.head(x + self.embed(self.ids).mean(0))
-
-    module = theirs(forward, embed=t.Embedding(2, 8))
-    module.register_buffer("ids", torch.from_numpy(ids), persistent=False)
-    if how == "frozen":
-        module.table = t.Parameter(torch.from_numpy(table), requires_grad=False)
-    else:
-        module.register_buffer("table", torch.from_numpy(table), persistent=how == "saved")
-
-    def construct(self, x):
-        x = x + self.table[:8] + self.table[8:]
-        return self.head(x + self.embed(self.ids).mean(0))
-
-    arrays = {
-        name: Parameter(Tensor(value), requires_grad=name in trained)
-        for name, value in (("table", table), ("ids", ids.astype(np.int32)))
-    }
-    return ours(construct, embed=nn.Embedding(2, 8), **arrays), module
+HOLDERS = {
+    "saved": t.Buffer,
+    "unsaved": functools.partial(t.Buffer, persistent=False),
+    "frozen": functools.partial(t.Parameter, requires_grad=False),
+}
 
 
 @pytest.mark.parametrize(
-    ("trained", "how"),
-    [
-        ("table", "saved"),
-        ("table", "unsaved"),
-        ("table", "frozen"),
-        ("ids", "saved"),
-        ("", "saved"),
-    ],
+    ("trained", "kind"), [*(("table", kind) for kind in HOLDERS), ("ids", "saved"), ("", "saved")]
 )
-def test_training_what_the_reference_freezes_is_named(trained, how):
-    ladder = ladder_of(*trained_there([trained], how), BATCHES[:2])
-    kind = "frozen" if how == "frozen" else "a buffer"
-    lines = [f"{trained}: trained in the port, {kind} in the reference"] if trained else []
+def test_training_what_the_reference_freezes_is_named(trained, kind):
+    """Positions and ids are a Parameter in the port, and in the reference a buffer of the state
+    dict, a further buffer, or frozen.
+    """
+    values, ids = np.arange(16, dtype=np.float32).reshape(2, 8) / 16, np.arange(2)
+
+    def forward(self, x):
+        return self.head(x + self.table[self.ids].mean(0))
+
+    module = theirs(
+        forward,
+        table=HOLDERS[kind](torch.from_numpy(values)),
+        ids=t.Buffer(torch.from_numpy(ids), persistent=False),
+    )
+    port = ours(
+        forward,
+        table=Parameter(Tensor(values), requires_grad=trained == "table"),
+        ids=Parameter(Tensor(ids.astype(np.int32)), requires_grad=trained == "ids"),
+    )
+    ladder = ladder_of(port, module, BATCHES[:2])
+    what = "frozen" if kind == "frozen" else "a buffer"
+    lines = [f"{trained}: trained in the port, {what} in the reference"] if trained else []
     assert list(stage_of(ladder, "trained arrays").hints) == lines, table(ladder)
     assert ladder.agrees is not bool(trained)
 
@@ -1186,29 +918,23 @@ def test_a_momentum_teacher_moves_like_the_references(moves):
     def forward(self, x):
         if self.training:
             with torch.no_grad():
-                for old, new in zip(
-                    self.teacher.parameters(), self.first.parameters(), strict=True
-                ):
-                    old.mul_(0.999).add_(new, alpha=0.001)
-        return self.head(self.first(x) + self.teacher(x).detach())
+                self.teacher.weight.mul_(0.999).add_(self.part.weight, alpha=0.001)
+        return self.head(self.part(x) + self.teacher(x))
 
     def construct(self, x):
         if self.training and moves:
-            for name in ("weight", "bias"):
-                old, new = getattr(self.teacher, name), getattr(self.first, name)
-                ops.assign(old, 0.999 * old + 0.001 * ops.stop_gradient(new))
-        return self.head(self.first(x) + ops.stop_gradient(self.teacher(x)))
+            old, new = self.teacher.weight, self.part.weight
+            ops.assign(old, 0.999 * old + 0.001 * ops.stop_gradient(new))
+        return self.head(self.part(x) + self.teacher(x))
 
     teacher = nn.Dense(8, 8)
     for parameter in teacher.get_parameters():
         parameter.requires_grad = False
     module = theirs_of(forward, teacher=t.Linear(8, 8).requires_grad_(False))
-    module.teacher.load_state_dict(module.first.state_dict())
+    module.teacher.load_state_dict(module.part.state_dict())
     ladder = ladder_of(ours_of(construct, teacher=teacher), module, BATCHES)
-    if moves:
-        assert ladder.agrees, table(ladder)
-    else:
-        assert ladder.first_stage.first.name.startswith("teacher"), table(ladder)
+    assert ladder.agrees is moves, table(ladder)
+    assert moves or ladder.first_stage.first.name.startswith("teacher"), table(ladder)
 
 
 CALLS: list[int] = []  # an item for each forward pass of all copies
@@ -1217,11 +943,11 @@ CALLS: list[int] = []  # an item for each forward pass of all copies
 class Averages(torch.nn.Module):
     """Moving averages that evaluation reads."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count):
         super().__init__()
         for index in range(count):
             self.register_buffer(f"mean{index}", torch.ones(3))
-        self.seen: list[int] = []
+        self.seen = []
 
     def forward(self, x):
         CALLS.append(0)
@@ -1231,7 +957,7 @@ class Averages(torch.nn.Module):
         return total
 
 
-def after_training(net: torch.nn.Module) -> dict[str, str]:
+def after_training(net):
     first = moving_state(net)
     for buffer in net.buffers():
         buffer.mul_(0.5)
@@ -1256,23 +982,18 @@ def test_state_in_a_list_is_no_buffer():
     assert after_training(Lists(2)) == {"mean0": "", "mean1": ""}
 
 
-@pytest.mark.parametrize("kept", ["a bool", "a tensor"])
-def test_what_one_trial_moves_reaches_no_other(kept):
+@pytest.mark.parametrize("start", [False, torch.zeros(())])
+def test_what_one_trial_moves_reaches_no_other(start):
     """Only the first value of the first buffer moves what is no buffer, and no number."""
 
-    class Latch(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("first", torch.ones(3))
-            self.register_buffer("second", torch.ones(3))
-            self.kept = False if kept == "a bool" else torch.zeros(())
+    def forward(self, x):
+        if self.first[0] == 1:
+            self.kept = True if start is False else self.kept + 1
+        return x + float(self.kept)
 
-        def forward(self, x):
-            if self.first[0] == 1:
-                self.kept = self.kept + 1 if kept == "a tensor" else True
-            return x + float(self.kept)
-
-    assert after_training(Latch()) == {"first": "evaluation", "second": ""}
+    buffers = {name: t.Buffer(torch.ones(3)) for name in ("first", "second")}
+    net = module(forward, kept=start, **buffers)
+    assert after_training(net) == {"first": "evaluation", "second": ""}
 
 
 def test_buffers_that_custom_tensors_read_are_named():

@@ -4,8 +4,6 @@ exercised.
 
 import dataclasses
 import json
-from collections.abc import Callable
-from typing import Any
 
 import mindspore
 import numpy as np
@@ -15,22 +13,21 @@ from mindspore import Tensor, nn, ops
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.compare.labels import lines_of_labels
 from resnet_fn.parity.compare.probes import compare_probes, judge_probes
-from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.pair.like import like_of
 from resnet_fn.parity.plan import plan_of
 from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.record.record import record
 from resnet_fn.parity.replay import names_of, replay
 from resnet_fn.parity.show.table import table
-from resnet_fn.parity.trace.data import Probe, Trace
+from resnet_fn.parity.trace.data import Probe
 from resnet_fn.parity.trace.difference import OK
 from resnet_fn.parity.trace.folder import load_recording, save_recording
-from resnet_fn.parity.trace.source import ProbeAnswer, Recorded, StoredSource
-from resnet_fn.parity.trace.tree import Batch
+from resnet_fn.parity.trace.source import ProbeAnswer
 from small_nets import (
     SGD,
     Ours,
     Theirs,
+    agrees,
     cell,
     draw,
     ladder_of,
@@ -39,20 +36,22 @@ from small_nets import (
     record_live,
     record_reference,
     stage_of,
+    stored,
     t,
     theirs,
+    theirs_of,
     torch,
 )
 
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def symmetric() -> np.ndarray:
+def symmetric():
     square = draw(4, 8, 8)
     return square + square.swapaxes(1, 2)
 
 
-INPUTS: dict[str, Callable[[], Any]] = {
+INPUTS = {
     "positive": lambda: np.abs(draw(4, 8)) + 0.1,
     "small": lambda: draw(4, 8).clip(-0.9, 0.9),
     "images": lambda: draw(4, 8, 6, 6),
@@ -64,14 +63,22 @@ INPUTS: dict[str, Callable[[], Any]] = {
 }
 
 
-def with_limited_gradient(x: Any) -> Any:
+def functions(forward, construct):
+    """What both nets' heads are given, by functions of the nets and their inputs."""
+    return (
+        theirs(lambda n, *x: n.head(forward(n, *x)), t.Embedding(9, 8)),
+        ours(lambda n, *x: n.head(construct(n, *x)), nn.Embedding(9, 8)),
+    )
+
+
+def with_limited_gradient(x):
     if x.requires_grad:
         x.register_hook(lambda gradient: gradient.clamp(-99, 99))
     return x
 
 
 # what differs: inputs, the reference and the port, what a finding or a line must contain
-KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
+KINDS = {
     "ReLU for LeakyReLU": (
         "positive",
         lambda: (Theirs(t.LeakyReLU(0.1)), Ours(nn.ReLU())),
@@ -90,62 +97,42 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
     ),
     "ids": (
         "ids",
-        lambda: (
-            Theirs(t.Embedding(9, 8)),
-            ours(
-                lambda n, ids: n.head(n.part(ops.minimum(ids, Tensor(5))).mean(1)),
-                nn.Embedding(9, 8),
-            ),
+        lambda: functions(
+            lambda n, ids: n.part(ids).mean(1),
+            lambda n, ids: n.part(ops.minimum(ids, Tensor(5))).mean(1),
         ),
         ["every id once", "the outputs"],
     ),
     "a mask that hides nothing": (
         "mask",
-        lambda: (
-            theirs(lambda n, x, mask: n.head((x * mask[..., None]).sum(1))),
-            ours(lambda n, x, mask: n.head(x.sum(1))),
+        lambda: functions(
+            lambda n, x, mask: (x * mask[..., None]).sum(1), lambda n, x, mask: x.sum(1)
         ),
         ["masks inverted", "the outputs"],
     ),
     "buckets": (
         "sequences",
-        lambda: (
-            theirs(
-                lambda n, x: n.head((x + n.part(torch.arange(x.shape[1]).clamp(max=5))).mean(1)),
-                t.Embedding(9, 8),
-            ),
-            ours(
-                lambda n, x: n.head(
-                    (x + n.part(ops.minimum(ops.arange(x.shape[1]), Tensor(6)))).mean(1)
-                ),
-                nn.Embedding(9, 8),
-            ),
+        lambda: functions(
+            lambda n, x: (x + n.part(torch.arange(x.shape[1]).clamp(max=5))).mean(1),
+            lambda n, x: (x + n.part(ops.minimum(ops.arange(x.shape[1]), Tensor(6)))).mean(1),
         ),
         ["sizes × 2"],
     ),
     "a symmetric matrix": (
         "symmetric",
-        lambda: (
-            theirs(lambda n, x: n.head(x.sum(1) * 0 + x[:, 1])),
-            ours(lambda n, x: n.head(x[:, :, 1])),
-        ),
+        lambda: functions(lambda n, x: x.sum(1) * 0 + x[:, 1], lambda n, x: x[:, :, 1]),
         ["inputs: always symmetric"],
     ),
     "squeeze": (
         "vectors",
-        lambda: (
-            theirs(lambda n, x: n.head(x)),
-            ours(lambda n, x: n.head(x.expand_dims(1).squeeze())),
-        ),
+        lambda: functions(lambda n, x: x, lambda n, x: x.expand_dims(1).squeeze()),
         ["one sample", "the outputs"],
     ),
     "a clamp of a norm": (
         "vectors",
-        lambda: (
-            theirs(lambda n, x: n.head(x / x.norm(dim=1, keepdim=True).clamp(min=1e-6))),
-            ours(
-                lambda n, x: n.head(x / ops.maximum(ops.norm(x, dim=1, keepdim=True), Tensor(1e-3)))
-            ),
+        lambda: functions(
+            lambda n, x: x / x.norm(dim=1, keepdim=True).clamp(min=1e-6),
+            lambda n, x: x / ops.maximum(ops.norm(x, dim=1, keepdim=True), Tensor(1e-3)),
         ),
         ["test_probes.py", "nothing below 1e-06"],
     ),
@@ -156,37 +143,29 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
     ),
     "eps of a norm by hand": (
         "vectors",
-        lambda: (
-            theirs(lambda n, x: n.head(x / (x**2).mean(1, keepdim=True).add(1e-6).sqrt())),
-            ours(lambda n, x: n.head(x / ((x**2).mean(1, keep_dims=True) + 1e-7).sqrt())),
+        lambda: functions(
+            lambda n, x: x / (x**2).mean(1, keepdim=True).add(1e-6).sqrt(),
+            lambda n, x: x / ((x**2).mean(1, keep_dims=True) + 1e-7).sqrt(),
         ),
         ["0.01·x: the outputs"],
     ),
     "a batch size in training": (
         "vectors",
-        lambda: (
-            theirs(lambda n, x: n.head(x - x.mean(0) if n.training else x)),
-            ours(lambda n, x: n.head(x - x.sum(0) / 4 if n.training else x)),
+        lambda: functions(
+            lambda n, x: x - x.mean(0) if n.training else x,
+            lambda n, x: x - x.sum(0) / 4 if n.training else x,
         ),
         ["n + 1 samples, in training mode: the outputs"],
     ),
-    "labels": (
+    "labels, clipping": (
         "vectors",
         lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())),
-        ["labels: of 3 classes, no label is 2"],
-    ),
-    "no clipping": (
-        "vectors",
-        lambda: (Theirs(t.ReLU()), Ours(nn.ReLU())),
-        ["clipping: it acts in 0 of 1 updates"],
+        ["labels: of 3 classes, no label is 2", "clipping: it acts in 0 of 1 updates"],
     ),
     "a layer that is never called": (
         "vectors",
-        lambda: (
-            theirs(lambda n, x: n.head(n.part(x)), t.Linear(8, 8), other=t.Linear(8, 8)),
-            ours(lambda n, x: n.head(n.part(x)), nn.Dense(8, 8), other=nn.Dense(8, 8)),
-        ),
-        ["never called: other", "without gradient: other"],
+        lambda: functions(lambda n, x: x, lambda n, x: x),
+        ["never called: part", "without gradient: part"],
     ),
 }
 
@@ -195,67 +174,58 @@ KINDS: dict[str, tuple[str, Callable[[], tuple[Any, nn.Cell]], list[str]]] = {
 LIMITS = {
     "another function of large numbers": (
         "vectors",
-        lambda: theirs(lambda n, x: n.head(torch.where(x.abs() < 99, x, x.sign()))),
+        lambda n, x: torch.where(x.abs() < 99, x, x.sign()),
         ["(where): a condition is always true"],
     ),
     "an if": (
         "vectors",
-        lambda: theirs(lambda n, x: n.head(x / 2 if x.abs().max() > 99 else x)),
+        lambda n, x: x / 2 if x.abs().max() > 99 else x,
         [": a condition is always false"],
     ),
     "a comparison that is a factor": (
         "vectors",
-        lambda: theirs(lambda n, x: n.head(x * (x < 99))),
+        lambda n, x: x * (x < 99),
         ["(lt): a condition is always true"],
     ),
     "a comparison that is an index": (
         "vectors",
-        lambda: theirs(lambda n, x: n.head(x.index_put((x == 99,), torch.zeros(1)))),
+        lambda n, x: x.index_put((x == 99,), torch.zeros(1)),
         ["(eq): a condition is always false"],
     ),
     "a limit by a tensor": (
         "vectors",
-        lambda: theirs(lambda n, x: n.head(torch.minimum(x.clamp(max=torch.tensor(99)), x + 1))),
+        lambda n, x: torch.minimum(x.clamp(max=torch.tensor(99)), x + 1),
         ["clamp: nothing above a tensor", "minimum: its argument 2 never decides"],
     ),
-    "a modulus": (
-        "positive",
-        lambda: theirs(lambda n, x: n.head(x.abs() % 99)),
-        ["remainder: no number wraps"],
-    ),
+    "a modulus": ("positive", lambda n, x: x.abs() % 99, ["remainder: no number wraps"]),
     "a truncation": (
         "sequences",
-        lambda: theirs(lambda n, x: n.head(x[:, :99, ...][..., -99:].mean(1))),
+        lambda n, x: x[:, :99, ...][..., -99:].mean(1),
         ["getitem: slice 2 leaves nothing out"],
     ),
     "parts": (
         "sequences",
-        lambda: theirs(lambda n, x: n.head(sum(one.mean(1) for one in x.split(99, 1)))),
+        lambda n, x: sum(part.mean(1) for part in x.split(99, 1)),
         ["split: always one part"],
     ),
     "the largest numbers": (
         "sequences",
-        lambda: theirs(lambda n, x: n.head(x.topk(min(99, x.shape[1]), 1)[0].mean(1))),
+        lambda n, x: x.topk(min(99, x.shape[1]), 1)[0].mean(1),
         ["topk: it takes all"],
     ),
     "a function without a padding row": (
         "ids",
-        lambda: theirs(
-            lambda n, ids: n.head(
-                t.functional.embedding(ids, n.part.weight, padding_idx=8).mean(1)
-            ),
-            t.Embedding(9, 8),
-        ),
+        lambda n, ids: t.functional.embedding(ids, n.part.weight, padding_idx=8).mean(1),
         ["embedding: no id is 8, whose row it does not train"],
     ),
     "a limit of gradients": (
         "vectors",
-        lambda: theirs(lambda n, x: n.head(with_limited_gradient(n.part(x))), t.Linear(8, 8)),
+        lambda n, x: with_limited_gradient(x + n.part.weight.mean(0)),
         ["clamp: nothing below -99", "clamp: nothing above 99"],
     ),
     "missing numbers": (
         "vectors",
-        lambda: theirs(lambda n, x: n.head(x.nan_to_num())),
+        lambda n, x: x.nan_to_num(),
         ["nan_to_num: every number is finite"],
     ),
 }
@@ -264,12 +234,19 @@ LIMITS = {
 USE = dataclasses.replace(SGD, clip_norm=1e6)
 
 
-def batches_of(inputs: Any) -> list[Batch]:
+def batches_of(inputs):
     return [(inputs, np.array([0, 1, 0, 1], np.int32))]
 
 
-def compared(inputs: Any, module: Any, net: nn.Cell, **options: Any) -> Ladder:
-    return ladder_of(net, module, batches_of(inputs), USE, **{"quick": False, **options})
+def compared(inputs, module, net):
+    return ladder_of(net, module, batches_of(inputs), USE, quick=False)
+
+
+def limits_of(module, loss=None, inputs=None):
+    """What no update of the reference reaches."""
+    batches = batches_of(draw(4, 8) if inputs is None else inputs)
+    plan = plan_of(USE, batches, custom_loss=loss is not None)
+    return record_reference(module, plan, loss).limits
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -284,8 +261,9 @@ def test_faults_the_batches_hide_get_a_line(kind):
 
 @pytest.mark.parametrize("kind", LIMITS)
 def test_what_the_reference_never_does_gets_a_line(kind):
-    inputs, module, words = LIMITS[kind]
-    limits = record_reference(module(), plan_of(USE, batches_of(INPUTS[inputs]()))).limits
+    inputs, function, words = LIMITS[kind]
+    module, _ = functions(function, None)
+    limits = limits_of(module, inputs=INPUTS[inputs]())
     for word in words:
         assert any(word in line for line in limits), limits
 
@@ -307,7 +285,7 @@ def test_probes_keep_arguments_and_never_scale_integers():
     ported = cell(lambda self, x, *, times, count: ops.relu(x) * times + count)
     ladder = compared(np.abs(draw(4, 8)), theirs(forward, scaled), ours(forward, ported))
     assert ladder.agrees
-    finding = next(one for one in ladder.probed.findings if one.layer == "part")
+    finding = next(finding for finding in ladder.probed.findings if finding.layer == "part")
     assert finding.probe == "−x"
     assert finding.difference.port == pytest.approx(3)
 
@@ -316,15 +294,10 @@ def test_arguments_of_one_size_are_cropped_together():
     """Torch's weight norm reads beyond g, the shorter one, and ends the process some time later."""
     conv = t.utils.parametrizations.weight_norm(t.Conv1d(32, 32, 16, padding=8, groups=4), dim=2)
     net = theirs(lambda n, x: n.head(n.part(x)[..., :8].mean(1)), conv)
-    recorded = record_reference(
-        net, plan_of(SGD, [(draw(4, 32, 12), np.array([0, 1, 2, 0], np.int32))])
-    )
+    recorded = record_reference(net, plan_of(SGD, batches_of(draw(4, 32, 12))))
     (name,) = [name for name in recorded.probes if "parametrizations" in name]
-    assert recorded.probes[name]["cropped by one along axis 2"].outputs["output"].shape == (
-        32,
-        8,
-        15,
-    )
+    cropped = recorded.probes[name]["cropped by one along axis 2"]
+    assert cropped.outputs["output"].shape == (32, 8, 15)
 
 
 def test_kernels_of_mindspore_are_named_and_not_accused():
@@ -333,36 +306,32 @@ def test_kernels_of_mindspore_are_named_and_not_accused():
     assert any("part" in line and "10·x" in line for line in ladder.probed.kernels)
 
 
-def stored(trace: Trace) -> Recorded:
-    return Recorded(trace, StoredSource(trace))
+def leaky():
+    """The recording of a module, and what its batch cannot show."""
+    return record_live(Theirs(t.LeakyReLU(0.1)), plan_of(SGD, batches_of(np.abs(draw(4, 8)))))
 
 
 def test_traces_give_the_findings_of_live_probes(tmp_path, capsys):
-    plan = plan_of(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
-    live = record_live(Theirs(t.LeakyReLU(0.1)), plan)
+    live = leaky()
     save_recording(live.trace, tmp_path / "theirs", source=live.source)
     reference, net = load_recording(tmp_path / "theirs"), Ours(nn.ReLU())
     side = MindSporeSide(net, reference.plan)
     names = names_of(side, reference)
     save_recording(record(side, like_of(reference, names, False)).trace, tmp_path / "ours")
     port = load_recording(tmp_path / "ours")
-    found = [
-        (one.layer, one.probe)
-        for one in replay(stored(reference), net, initialisation=False).probed.findings
-    ]
-    assert found == [("part", "−x"), ("", "−x")]
-    assert found == [
-        (one.layer, one.probe)
-        for one in judge_probes(
-            compare_probes(port, reference, names.layers, OK), ProbeAnswer({})
-        ).findings
-    ]
+
+    def judged():
+        return judge_probes(compare_probes(port, reference, names.layers, OK), ProbeAnswer({}))
+
+    for probed in (replay(stored(reference), net, initialisation=False).probed, judged()):
+        names_of_findings = [(finding.layer, finding.probe) for finding in probed.findings]
+        assert names_of_findings == [("part", "−x"), ("", "−x")]
 
     command = ["compare", str(tmp_path / "ours"), str(tmp_path / "theirs"), "--no-initialisation"]
     assert main([*command, "--json", str(tmp_path / "ladder.json")]) == 0
     assert "on your batches the same; with −x: `part` differs" in capsys.readouterr().out
     read = json.loads((tmp_path / "ladder.json").read_text())
-    assert {one["layer"] for one in read["probes"]} == {"", "part"}
+    assert {finding["layer"] for finding in read["probes"]} == {"", "part"}
     assert read["coverage"]["layers compared"] == 2
     assert main([*command, "--strict"]) == 1
     assert main([*command, "--strict", "--quick"]) == 0
@@ -372,10 +341,10 @@ def test_traces_give_the_findings_of_live_probes(tmp_path, capsys):
     del port.probes[""]["10·x"]
     port.probes[""]["0·x"] = Probe({}, "ValueError: no", further=port.probes[""]["0·x"].further)
     reference.probes[""]["−x"] = Probe({}, "ValueError: no")
-    probed = judge_probes(compare_probes(port, reference, names.layers, OK), ProbeAnswer({}))
-    assert [
-        (one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer
-    ] == [("0·x", True)]
+    probed = judged()
+    (finding,) = [finding for finding in probed.findings if not finding.layer]
+    assert finding.probe == "0·x"
+    assert "ValueError: no" in finding.words
     assert {"10·x", "−x"} < probed.left_out.keys()
 
 
@@ -383,76 +352,45 @@ def test_without_measured_rounding_the_tolerance_decides_findings(tmp_path):
     from resnet_fn.parity.record.torch_source import TorchSource
 
     class Fails(TorchSource):
-        def probe_rounding(self, asked: Any) -> Any:
+        def probe_rounding(self, asked):
             return ProbeAnswer({}, "RuntimeError: no float64")
 
-    reference = record_live(
-        Theirs(t.LeakyReLU(0.1)), plan_of(SGD, [(np.abs(draw(4, 8)), np.zeros(4, np.int32))])
-    )
+    reference = leaky()
     reference.source.__class__ = Fails
     ladder = replay(reference, Ours(nn.ReLU()), initialisation=False, mode="pynative")
-    assert [one.layer for one in ladder.probed.findings] == ["part", ""]
-    assert (
-        "not measured (RuntimeError: no float64)"
-        in ladder.probed.left_out["the rounding of probes"]
-    )
+    assert [finding.layer for finding in ladder.probed.findings] == ["part", ""]
+    line = ladder.probed.left_out["the rounding of probes"]
+    assert "not measured (RuntimeError: no float64)" in line
     save_recording(reference.trace, tmp_path / "theirs", source=reference.source)
     saved = load_recording(tmp_path / "theirs")
     assert saved.probes == {}
-    assert (
-        "cannot be measured (RuntimeError: no float64), so the trace has no probes"
-        in saved.notes[-1]
-    )
-
-
-class Counts(t.Module):
-    """It keeps what it was given, and refuses all after another batch than the first."""
-
-    def forward(self, x: Any) -> Any:
-        self.first = getattr(self, "first", len(x))
-        self.other = getattr(self, "other", False) or len(x) != self.first
-        if self.other:
-            raise ValueError("another batch")
-        return x
-
-
-class PortedCounts(nn.Cell):
-    def __init__(self) -> None:
-        super().__init__()
-        self.most, self.sizes, self.more = 0, [0], []
-
-    def construct(self, x: Tensor) -> Tensor:
-        self.most = max(self.most, len(x))
-        self.sizes.append(len(x))
-        self.more = [*self.more, len(x)]
-        return x
+    line = "cannot be measured (RuntimeError: no float64), so the trace has no probes"
+    assert line in saved.notes[-1]
 
 
 def test_an_unused_limit_of_a_loss_is_listed():
     """Each batch has a positive label, so the guard of an empty batch is not tried."""
 
-    def loss(outputs: Any, labels: Any) -> Any:
+    def loss(outputs, labels):
         return (outputs[:, 0] * labels).sum() / labels.sum().clamp(min=1)
 
-    plan = plan_of(SGD, [(draw(4, 8), np.float32([0, 1, 0, 1]))], custom_loss=True)
-    trace = record_reference(Theirs(t.ReLU()), plan, loss)
-    assert any("clamp: nothing below 1" in line for line in trace.limits)
+    limits = limits_of(Theirs(t.ReLU()), loss)
+    assert any("clamp: nothing below 1" in line for line in limits)
 
 
 @pytest.mark.parametrize(("ignored", "lines"), [(2, 1), (1, 0), (-100, 0)])
 def test_a_label_that_no_batch_ignores_is_listed(ignored, lines):
-    def loss(outputs: Any, labels: Any) -> Any:
+    def loss(outputs, labels):
         return t.functional.cross_entropy(outputs, labels.long(), ignore_index=ignored)
 
-    plan = plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))], custom_loss=True)
-    trace = record_reference(Theirs(t.ReLU()), plan, loss)
-    assert sum("no label is 2, which it ignores" in line for line in trace.limits) == lines
+    limits = limits_of(Theirs(t.ReLU()), loss)
+    assert sum("no label is 2, which it ignores" in line for line in limits) == lines
 
 
 def test_decided_conditions_need_no_line():
     """Conditions that are decided both ways, or checked, and the ladder's and PyTorch's own."""
 
-    def forward(net: Any, x: Any) -> Any:
+    def forward(net, x):
         assert (x < 1e9).all()
         if (x != x).any():
             raise ValueError("NaN")
@@ -465,8 +403,7 @@ def test_decided_conditions_need_no_line():
 
     attention = t.MultiheadAttention(8, 2, batch_first=True)
     reference = theirs(forward, norm=t.BatchNorm1d(8), attention=attention)
-    trace = record_reference(reference, plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))]))
-    assert not [line for line in trace.limits if "test_probes.py" in line]
+    assert not [line for line in limits_of(reference) if "test_probes.py" in line]
 
 
 @pytest.mark.parametrize(
@@ -494,17 +431,14 @@ def test_labels_that_hide_a_fault_are_listed(varied):
     weights = np.float32([1, 1 + varied, 1, 1])
     target = np.float32(np.eye(3)[[0, 1, 2, 0]] * (1 - varied / 2))
 
-    def squared(outputs: Any, labels: Any) -> Any:
+    def squared(outputs, labels):
         return (((outputs - labels[1]) ** 2).mean(1) * labels[0]).mean()
 
-    ladder = ladder_of(
-        Ours(nn.ReLU()),
-        Theirs(t.ReLU()),
+    batches, losses = (
         [(draw(4, 8), (weights, target))],
-        reference_loss=squared,
-        loss=squared,
+        {"reference_loss": squared, "loss": squared},
     )
-    assert ladder.agrees, table(ladder)
+    ladder = agrees(Ours(nn.ReLU()), Theirs(t.ReLU()), batches, **losses)
     lines = [line for line in ladder.coverage.not_exercised if line.startswith("labels")]
     assert lines == ([] if varied else ["labels 0: always 1.0", "labels 1: only 0 and 1"])
 
@@ -512,48 +446,59 @@ def test_labels_that_hide_a_fault_are_listed(varied):
 def test_outputs_without_a_loss_are_listed():
     """A port may stop the gradient of such an output."""
 
-    def forward(net: Any, x: Any) -> Any:
+    def forward(net, x):
         hidden = net.part(x)
         return {"logits": net.head(hidden), "boxes": net.box(hidden), "hidden": hidden}
 
-    module = theirs(forward, t.Linear(8, 8), box=t.Linear(8, 4))
-    trace = record_reference(module, plan_of(SGD, [(draw(4, 8), np.int32([0, 1, 0, 1]))]))
+    limits = limits_of(theirs_of(forward, box=t.Linear(8, 4)))
     words = "the loss does not depend on these outputs, so their gradients are not compared"
-    assert [line for line in trace.limits if words in line] == [f"{words}: logits boxes"]
+    assert [line for line in limits if words in line] == [f"{words}: logits boxes"]
 
 
 def test_arguments_that_no_batch_gives_are_listed():
-    def forward(net: Any, x: Any, mask: Any = None, scale: float = 1, more: Any = None) -> Any:
+    def forward(net, x, mask=None, scale=1, more=None):
         return net.head(x if mask is None else x * mask)
 
     x = draw(4, 8)
     for inputs, left in ((x, "mask, more"), ((x, x, None), "more"), ({"x": x, "more": x}, "mask")):
-        plan = plan_of(SGD, [(inputs, np.int32([0, 1, 0, 1]))])
-        trace = record_reference(theirs(forward), plan, probes=False)
-        assert trace.limits[-1] == f"arguments that are not given: {left}"
+        limits = limits_of(theirs(forward), inputs=inputs)
+        assert limits[-1] == f"arguments that are not given: {left}"
 
 
 def test_failing_probes_do_not_cost_the_verdict():
-    ladder = compared(draw(4, 8), Theirs(Counts()), Ours(nn.Identity()))
-    assert ladder.agrees, table(ladder)
-    assert "the probes of PyTorch failed, so there are none (ValueError: another batch)" in table(
-        ladder
-    )
-    assert "and 0 probes" in table(ladder)
+    """The module refuses all after another batch than the first."""
+
+    def forward(net, x):
+        net.refuses = getattr(net, "refuses", False) or len(x) != 4
+        if net.refuses:
+            raise ValueError("another batch")
+        return x
+
+    ladder = compared(draw(4, 8), Theirs(module(forward)), Ours(nn.Identity()))
+    lines = table(ladder)
+    assert ladder.agrees, lines
+    assert "the probes of PyTorch failed, so there are none (ValueError: another batch)" in lines
+    assert "and 0 probes" in lines
 
 
 def test_attributes_changed_by_probes_are_restored():
-    counts = PortedCounts()
+    def construct(self, x):
+        self.most = max(self.most, len(x))
+        self.sizes.append(len(x))
+        self.more = [*self.more, len(x)]
+        return x
+
+    counts = cell(construct, most=0, sizes=[0], more=[])
     ladder = compared(draw(4, 8), Theirs(t.Identity()), Ours(counts))
     assert ladder.probed.agreed["part"]
     assert (counts.most, counts.sizes, counts.more) == (0, [0], [])
 
 
 def test_large_images_are_probed_with_few_samples():
-    def pooled(x: Any) -> Any:
+    def pooled(x):
         return x[:, :, ::28, 0].mean(1)
 
-    def looked_up(self: Any, images: Any, ids: Any) -> Any:
+    def looked_up(self, images, ids):
         return self.head(pooled(self.part(images)) + self.table(ids).mean(1))
 
     ids = np.arange(9).reshape(3, 3) % 6
@@ -566,15 +511,14 @@ def test_large_images_are_probed_with_few_samples():
     assert "every id once (inputs 1)" in recorded.probes[""]
     # it takes no single sample
     port = ours(lambda n, x: n.head(pooled(n.part(x)).reshape(4, 8)), nn.ReLU())
-    ladder = compared(
-        draw(4, 3, 224, 224), theirs(lambda n, x: n.head(pooled(n.part(x))), t.ReLU()), port
-    )
-    assert {one.layer for one in ladder.probed.findings} == {""}
+    reference = theirs(lambda n, x: n.head(pooled(n.part(x))), t.ReLU())
+    ladder = compared(draw(4, 3, 224, 224), reference, port)
+    assert {finding.layer for finding in ladder.probed.findings} == {""}
 
 
 def test_a_failing_float16_probe_leaves_updates_in_float32():
     """MindSpore would compute all that follows in float16: `process.ending_mixed_precision`."""
     half = nn.Dense(8, 8).to_float(mindspore.float16)
     net = ours(lambda n, x: n.head(n.part(x).astype(mindspore.float32)), half)
-    ladder = compared(draw(4, 8), theirs(lambda n, x: n.head(n.part(x)), t.Linear(8, 8)), net)
+    ladder = compared(draw(4, 8), Theirs(t.Linear(8, 8)), net)
     assert stage_of(ladder, "change by update 1").verdict == "ok", table(ladder)
