@@ -66,7 +66,7 @@ def resting_settings(location: str) -> list[str]:
     Dropout keep_prob.
     """
     # a later MindSpore may lack a layer or an argument
-    layers = {getattr(nn, name): rows for name, rows in CHANGES.items() if hasattr(nn, name)}
+    layers = {getattr(nn, name): new for name, new in CHANGES.items() if hasattr(nn, name)}
     build = load_function(location, "net")
     with _recorded(layers) as recorded, imports_beside(location):
         net = build()
@@ -76,7 +76,7 @@ def resting_settings(location: str) -> list[str]:
         defaults = inspect.signature(layer).parameters
         lines = []
         for argument, new in layers[layer].items():
-            if argument not in arguments:
+            if argument in defaults and argument not in arguments:
                 old = defaults[argument].default
                 lines.append(
                     f"{argument} uses the default {old!r}, which becomes {new}; "

@@ -189,7 +189,7 @@ class SilentTelemetry(Telemetry):
 
 
 def memory_mb() -> float:
-    """Return the memory that this process uses in MiB, or the peak if the system does not tell."""
+    """Return the memory that this process uses in MiB, or its peak if that cannot be read."""
     import psutil
 
     with contextlib.suppress(OSError, psutil.Error):

@@ -350,12 +350,17 @@ def _last(self, x):
 
 def test_weights_are_compared_as_far_as_float32_follows():
     """With two samples, a net with many norms amplifies each rounding from update to update."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
     layers, ported = [t.Conv2d(3, 8, 3, 2, 1, bias=False)], [nn.Conv2d(3, 8, 3, 2, **PADDED)]
     for kernel, groups in [(3, 8), (1, 1)] * 5:
         conv = t.Conv2d(8, 8, kernel, padding=kernel // 2, groups=groups, bias=False)
         layers += [conv, t.BatchNorm2d(8), t.ReLU6()]
         ported += [nn.Conv2d(8, 8, kernel, group=groups), nn.BatchNorm2d(8), nn.ReLU6()]
-    made = [(draw(2, 3, 8, 8), labels(2)) for _ in range(5)]
+    made = [
+        (rng.normal(size=(2, 3, 8, 8)).astype(np.float32), rng.integers(0, 3, 2).astype(np.int32))
+        for _ in range(5)
+    ]
     use = dataclasses.replace(SGD, learning_rate=0.5)
     ladder = judged(True, Ours(*ported), Theirs(*layers), made, use)
     assert stage_of(ladder, "BatchNorm statistics after update 1").verdict == "ok"

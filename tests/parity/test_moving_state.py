@@ -346,7 +346,7 @@ def test_an_idle_number_that_moves_evenly_is_named(start):
 
     def step(self):
         self.tau *= 0.999
-        self.size = float(self.part.weight.abs().mean())
+        self.size = float(self.part.weight.detach().abs().mean())
 
     forward = moving(step, lambda self: 1 + max(0, 0.05 - abs(self.tau - 0.45)))
     module = theirs_of(forward, size=0.0, tau=start)

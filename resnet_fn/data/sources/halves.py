@@ -161,8 +161,9 @@ def _are_halves(named: _Places, candidates: Sequence[Path]) -> bool:
     scored = [*named["validation"], *named["test"]]
     if not named["training"] and not scored:
         return False
-    if any(_fits(folder, train) for train in candidates for folder in scored):
-        return True
+    for train in candidates:
+        if any(_fits(folder, train) for folder in scored):
+            return True
     return not any(has_images(folder) for folder in named[""])
 
 

@@ -132,7 +132,11 @@ def open_dataset(
         if name in splits:
             check_labels(split, total, title)
             labels = split.labels
-            counts = labels.sum(0) if labels.ndim == 2 else np.bincount(labels.astype(int), minlength=total)
+            counts = (
+                labels.sum(0)
+                if labels.ndim == 2
+                else np.bincount(labels.astype(int), minlength=total)
+            )
             if not counts.any():
                 raise ValueError(f"{title}: no image has a class; add classes to the list")
             missing = [dataset.classes[label] for label in np.flatnonzero(counts == 0)]

@@ -248,7 +248,7 @@ def empty_split():
 
 @pytest.mark.parametrize("kind", ["fifo", "nested"])
 @pytest.mark.parametrize("file", ["contents.json", "validation.json"])
-def test_a_fifo_or_deep_json_as_split_is_named(kind, file, foreign, empty_split, raises_line):
+def test_fifos_and_deep_json_as_splits_are_named(kind, file, foreign, empty_split, raises_line):
     """(More kinds: tests/data/sources/test_lists.py and test_records.py.)"""
     foreign(kind, RUN / file)
     with raises_line(f"run/{file}: is damaged", "restore the file from a copy"):
