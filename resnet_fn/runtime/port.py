@@ -17,7 +17,8 @@ def _processes(port: int, status: str) -> list[int]:
     """
     import psutil
 
-    with contextlib.suppress(OSError, psutil.Error):  # no /proc: not Linux
+    # no /proc: not Linux; RuntimeError: a line there that psutil cannot read
+    with contextlib.suppress(OSError, RuntimeError, psutil.Error):
         return [
             connection.pid or 0
             for connection in psutil.net_connections("tcp")
