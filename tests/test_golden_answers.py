@@ -36,6 +36,19 @@ def changes_of(change, **words) -> list[Any]:
     return compare.changes({"a test": [ANSWER]}, {"a test": [changed]}, words)
 
 
+def test_functions_are_replaced_when_their_module_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "moved.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / "user.py").write_text("from moved import double\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setitem(hooks.HOOKS, "comparison", ("gone:double", "moved:double"))
+    hooks.install({"comparison": lambda double: lambda x: -double(x)})
+    assert "moved" not in sys.modules
+    assert importlib.import_module("user").double(3) == -6
+    for name in ("moved", "user"):
+        monkeypatch.delitem(sys.modules, name)
+
+
 @pytest.mark.parametrize("places", [("gone:double",), ("json:double",)])
 def test_a_place_that_a_checkout_lacks_is_named(places, monkeypatch):
     monkeypatch.setitem(hooks.HOOKS, "comparison", places)

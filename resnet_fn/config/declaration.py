@@ -74,6 +74,11 @@ class Declaration:
         """
         return self.choices == YES_NO_AUTO
 
+    def is_default(self, value: Any) -> bool:
+        """Return whether a value, perhaps of another type, is the default."""
+        converted = self.convert(value)
+        return type(converted) is type(self.default) and converted == self.default
+
     def parse(self, text: str) -> Any:
         """Return the value of a flag's text.
 

@@ -2,9 +2,9 @@
 `RunOptions` are made of them.
 
 A value comes from a recipe, from a line of the user's recipe file, or from a flag. A flag is
-stronger than a file's line, which is stronger than a recipe. By one of `RULES`, a setting may need
-another one that does not fit it. If it is the weaker one, it is usually dropped, and the run prints
-a note; if not, that is an error:
+stronger than a file's line, which is stronger than a recipe. `RULES` list which settings need
+certain values of others. A setting that needs a value which a stronger one does not have is usually
+dropped, and the run prints a note. If none is stronger, that is an error:
 
     draft = settings.draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
     draft.resolve({"schedule": "cosine"}).drop_notes
@@ -36,22 +36,14 @@ class Source(enum.IntEnum):
 
 
 class SourcedValue(NamedTuple):
-    """The value of one setting, and where it comes from.
-
-    If a rule drops the setting, that depends on its value:
-
-        `dropped_to`, and off (0, false, empty)   nothing is lost
-        `dropped_to`, else, as policy_ops 2       lost if the user chose it
-        the default, if it is not `dropped_to`    lost, with a note if the user chose it
-        another value                             lost, with a note
-    """
+    """The value of one setting, and where it comes from."""
 
     declared: Declaration
     value: Any  # can have a wrong type before the checks
-    # If a rule has set the value: the source of the setting that won, so that this value is as
-    # strong in later rules.
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
+    # Whether a rule has set the value. Then `source` is that of the setting that won, so that this
+    # value is as strong in later rules.
     by_rule: bool = False
 
     @property
@@ -71,11 +63,15 @@ class SourcedValue(NamedTuple):
         """Return whether dropping the setting takes something from the user."""
         if self.value != self.declared.dropped_to:
             return True
+        # `policy_ops = 2` in a file asks for something, though 2 is the default; 0, false and an
+        # empty text ask for nothing.
         return self.is_chosen and bool(self.value)
 
     @property
     def needs_note(self) -> bool:
-        """Return whether the user should hear that the value is dropped: somebody asked for it."""
+        """Return whether the user should hear that the value is dropped: the user chose it, or a
+        recipe has it in place of the default.
+        """
         # An older run, which lacks the setting, has `if_not_stored`.
         usual = (self.declared.default, self.declared.if_not_stored)
         return self.is_chosen or self.value not in usual
@@ -112,8 +108,9 @@ class Draft(NamedTuple):
             merged[name] = SourcedValue(declared, value, Source.FLAG)
         resolution = _Resolution(merged)
         for rule in RULES:  # in order, because a rule may change what a later one reads
-            if not rule.only_new_runs or (not resumes and resolution.is_of_user(rule)):
-                resolution.apply(rule)
+            if rule.only_new_runs and (resumes or not resolution.is_of_user(rule)):
+                continue
+            resolution.apply(rule)
         return Draft(resolution.values, tuple(resolution.notes), tuple(resolution.faults))
 
     def complete(self, given: Mapping[str, Any] = _NOTHING, resumes: bool = False) -> "Draft":
@@ -154,8 +151,8 @@ class _Resolution:
         self._invalid = {name for name, _ in self.faults}
 
     def is_of_user(self, rule: Rule) -> bool:
-        """Return whether the user chose one of the settings that a rule has or reads, or a file that
-        the user's file extends has it. If not, these can be those of a stored run.
+        """Return whether the user, or a file that the user's file extends, gives one of the settings
+        that a rule has or reads. If not, all may be those of a stored run, as in `recipe_from_dict`.
         """
         involved = {*rule.names, *rule.reads} & self.values.keys()
         sourced = [self.values[name] for name in involved]

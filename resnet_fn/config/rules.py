@@ -41,19 +41,21 @@ class Rule(NamedTuple):
 
     settings: str  # names of the settings that need the condition, separated by spaces
     # The condition. The names of its parameters are the settings that it reads: at least one besides
-    # the setting that needs the condition. A plain function or lambda, without keyword-only or
-    # starred parameters.
+    # the setting that needs the condition, to be stronger or weaker. A plain function or lambda,
+    # without keyword-only or starred parameters.
     holds: Callable[..., Any]
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
     text: str
-    # What happens if the rule is broken and dropping the setting would take something from the user
-    # (`SourcedValue.would_be_lost`):
-    #   "drop": the setting gets `dropped_to`, with a note if somebody asked for its value; an error
-    #       if the user chose it, and none of the settings that the condition reads is stronger
-    #   "error": an error
-    #   Replace: the setting that the condition reads gets a value, with a note; an error if the user
-    #       chose it, unless it is weaker than the setting that needs the condition
+    # What happens to each setting that needs a broken condition, unless it has nothing to lose
+    # (`SourcedValue.would_be_lost`). A flag is stronger than a file's line, and that than a recipe.
+    #   "drop"    If the user chose the setting, and none of those that the condition reads is
+    #             stronger: an error. Otherwise it gets `dropped_to`, with a note if somebody asked
+    #             for its value.
+    #   Replace   If the user chose the setting that the condition reads, and it is not weaker than
+    #             the one that needs the condition: an error of that one. Otherwise the setting that
+    #             the condition reads gets the value, with a note.
+    #   "error"   An error, whichever is stronger.
     on_break: Literal["drop", "error"] | Replace = "drop"
     # whether stored runs, which may be older than the rule, and commands that resume one need not
     # obey it
@@ -73,7 +75,7 @@ class Rule(NamedTuple):
     def broken_by(self, settings: Mapping[str, Any]) -> str:
         """Return the text of this rule if `settings` break it, else "".
 
-        Settings without one that the condition reads do not break the rule.
+        If a setting that the condition reads is missing, the rule is not broken.
         """
         read = {name: settings[name] for name in self.reads if name in settings}
         if len(read) < len(self.reads) or self.holds(**read):

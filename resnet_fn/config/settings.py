@@ -1,8 +1,8 @@
 """`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
 The constructor checks keywords as `train` checks flags: it keeps them, in the types of the
-settings, or raises an error. A setting that has no effect beside them, or does not fit them, gets
-another value than its default:
+settings, or raises an error. A setting that has no effect beside them, or does not fit them, may
+get another value than its default:
 
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
@@ -57,12 +57,14 @@ class Settings:
 
         The class's docstring gets a line for each setting.
         """
-        cls.declarations = {**cls.declarations}  # a user's subclass of `Recipe` has those of it
-        for name, declared in [*vars(cls).items()]:
-            if isinstance(declared, Declaration):
-                declared.name = name
-                setattr(cls, name, declared.default)
-                cls.declarations[name] = declared
+        cls.declarations = {**cls.declarations}  # a copy, so that the base class keeps its own
+        for name, value in [*vars(cls).items()]:
+            if isinstance(value, Declaration):
+                value.name = name
+                setattr(cls, name, value.default)
+                cls.declarations[name] = value
+            elif name in cls.declarations:  # a user's subclass of `Recipe` with another default
+                cls.declarations[name] = dataclasses.replace(cls.declarations[name], default=value)
         lines = ""
         for name, declared in cls.declarations.items():
             lines += f"        {name}: {declared.explain(declared.default)}\n"
@@ -83,26 +85,24 @@ class Settings:
         )
 
     def __init__(self, **keywords: Any) -> None:
-        """Check the keywords as flags over the defaults, and take the values that result.
-
-        `dataclasses.replace` passes all settings, whichever the caller gave. So if all are passed,
-        only those that differ from their defaults are checked as flags, and none counts as chosen:
-        with Adam, `replace(recipe, nesterov=True)` is no error, and nesterov stays False.
-        """
+        """Check the keywords as flags over the defaults, and take the values that result."""
         check_names(keywords, type(self))
-        may_be_copy = keywords.keys() == self.declarations.keys()
-        if may_be_copy:
+        # `dataclasses.replace` passes all settings, whichever its caller gave. So if all are passed,
+        # only those that differ from their defaults are checked as flags, and none counts as chosen:
+        # with Adam, `replace(recipe, nesterov=True)` is no error, and nesterov stays False.
+        is_copy = keywords.keys() == self.declarations.keys()
+        if is_copy:
             keywords = {
                 name: value
                 for name, value in keywords.items()
-                if value != self.declarations[name].default
+                if not self.declarations[name].is_default(value)
             }
         defaults = {
             name: SourcedValue(declared, declared.default)
             for name, declared in self.declarations.items()
         }
         draft = Draft(defaults).complete(keywords)
-        self._fill(draft.plain_values(), {} if may_be_copy else draft.sources_of_chosen())
+        self._fill(draft.plain_values(), {} if is_copy else draft.sources_of_chosen())
 
     def _fill(self, values: Mapping[str, Any], chosen: Mapping[str, Source]) -> None:
         """Set each setting, and `chosen`. Missing settings get their defaults, and names that are no
@@ -158,7 +158,7 @@ def chosen_or_not_default(config: Settings) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(config).items()
-        if name in config.chosen or value != config.declarations[name].default
+        if name in config.chosen or not config.declarations[name].is_default(value)
     }
 
 
@@ -172,8 +172,9 @@ def changed(config: AnySettings, **given: Any) -> AnySettings:
     `epochs=5`.
     """
     check_names(given, type(config))
-    # In this draft all values of `config` come from a recipe, so that those of `given` are stronger.
     draft = draft_of(config).complete(given)
+    # `draft_of` takes all values for a recipe's, so that those of `given` are stronger. What was
+    # chosen is put back here, except what a rule has set.
     still_chosen = {
         name: source for name, source in config.chosen.items() if not draft.values[name].by_rule
     }

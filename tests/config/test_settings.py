@@ -1,5 +1,7 @@
 """Laws of `Draft.resolve`, which merges a recipe, a recipe file and flags; and the list of flags."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,8 @@ def test_numbers_of_numpy_are_numbers():
     assert (type(recipe.epochs), type(recipe.learning_rate)) == (int, float)
     with pytest.raises(ValueError, match="epochs: True is not a whole number"):
         Recipe(epochs=True)
+    with pytest.raises(ValueError, match=r"mean: array\(.* is not a list of numbers"):
+        dataclasses.replace(recipe, mean=np.full(3, 0.5))
 
 
 def test_flags_are_those_of_the_list():
@@ -92,7 +96,7 @@ def test_flags_are_those_of_the_list():
 
 def test_a_subclass_has_the_settings_of_its_base():
     class Mine(Recipe):
-        pass
+        epochs: int = 5
 
-    assert Mine(epochs=3).epochs == 3
+    assert (Mine(epochs=3).epochs, Mine().epochs, Recipe().epochs) == (3, 5, 20)
     assert Mine().learning_rate == Recipe().learning_rate

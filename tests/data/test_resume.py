@@ -12,6 +12,7 @@ from resnet_fn import pack
 from resnet_fn.checkpoint.run_folder import settings_of
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
+from resnet_fn.data.input_spec import renamed
 from resnet_fn.data.sources.load import load_dataset, open_dataset
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.run.loop import train
@@ -34,6 +35,11 @@ def trained(device, ten_each, tmp_path_factory):
     out = tmp_path_factory.mktemp("trained") / "run"
     train(*parse([*ONE_EPOCH, "--data-dir", str(ten_each), "--out-dir", str(out)]))
     return out
+
+
+def test_a_class_more_or_less_is_named():
+    assert renamed(("cat",), ("cat", "dog")) == "None → 'dog'"
+    assert renamed(("cat", "dog"), ("cat",)) == "'dog' → None"
 
 
 def test_a_renamed_class_folder_is_rejected(trained, folder, capsys, raises_line):

@@ -120,6 +120,7 @@ MINT = {
     "Linear": ((8, 3), {"bias": False}),
     "Embedding": ((6, 4), {"padding_idx": 0}),
     "MaxPool2d": ((3, 2), {"padding": 1, "ceil_mode": True}),
+    "AvgPool1d": ((3,), {}),  # without a stride
     "AvgPool2d": ((3, 2), {"padding": 1, "count_include_pad": False}),
     "AdaptiveAvgPool2d": ((3,), {}),
     "GELU": ((), {}),

@@ -308,6 +308,18 @@ def _three_tanh_once(layer, args):
     return _three_tanh(layer, args)
 
 
+def test_hooks_that_set_what_a_layer_reads_run_too():
+    """As of a weight norm, if the layer runs alone."""
+    from resnet_fn.parity.record.torch_layers import inputs_of_layer, running_layer
+
+    part = module(lambda layer, x: layer.dense(x) * layer.scale, dense=t.Linear(8, 8))
+    part.register_forward_pre_hook(lambda layer, args: setattr(layer, "scale", 2.0))
+    net, x = t.Sequential(part), draw(6, 8)
+    run = running_layer(net[0], inputs_of_layer(net, "0", x), False)
+    right = 2 * part.dense(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(run(), right, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("by", "before"),
     [

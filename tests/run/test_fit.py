@@ -329,6 +329,12 @@ NAN = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, 0)
             {"loss": twice, "label_smoothing": 0.1},
             ["loss: 'own'", "neither label_smoothing nor class_weights"],
         ),
+        (
+            {"loss": twice, "class_weights": "balanced"},
+            ["loss: 'own'", "neither label_smoothing nor class_weights"],
+        ),
+        ({"loss": [].append}, ["loss: ", "fails"]),
+        ({"model": "resnet18"}, ["model:", "leave it out"]),
         ({"monitor": "map"}, ["monitor: 'map'", "give top1, macro_f1 or loss"]),
         (
             {"loss_scale": 8.0},

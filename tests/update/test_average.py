@@ -59,7 +59,7 @@ def test_an_average_follows_its_recipe(warmup):
         (0.97, 1, 0, True, None),
         (0.9999, 1, 0, True, "ema 0.9999 |110 moves|decay 0.924"),  # 110 / 119
         (0.5, 200, 105, True, "warning: ema_every 200: |never|110 updates"),
-        (0.9, 10, 110, False, "warning: ema_start, update 110: |never|110 updates"),
+        (0.9, 20, 105, False, "warning: ema_start, update 105: |never|110 updates"),
     ],
 )
 def test_a_decay_the_run_cannot_reach_is_reported(decay, every, start, warmup, parts, says):

@@ -43,13 +43,13 @@ def test_impossible_schedules_are_rejected(arguments, message):
     ("schedule", "peak", "settings", "rates"),
     [
         ("linear", 1.0, {"min_learning_rate": 0.5}, {0: 1.0, 45: 0.75, 90: 0.5, 91: 0.5}),
-        ("step", 0.1, {"milestones": (30.0, 60.0)}, {29: 0.1, 30: 0.01, 60: 0.001}),
-        ("constant", 0.3, {"warmup_epochs": 2.0}, {0: 0.15, 1: 0.3, 80: 0.3}),
+        ("step", 0.1, {"milestones": (3.0, 6.0)}, {29: 0.1, 30: 0.01, 60: 0.001}),
+        ("constant", 0.3, {"warmup_epochs": 0.2}, {0: 0.15, 1: 0.3, 80: 0.3}),
     ],
 )
 def test_linear_step_and_constant_have_their_values(schedule, peak, settings, rates):
-    recipe = Recipe(schedule=schedule, epochs=90, learning_rate=peak, **settings)
-    rate = make_schedule(recipe, 1)
+    recipe = Recipe(schedule=schedule, epochs=9, learning_rate=peak, **settings)
+    rate = make_schedule(recipe, 10)
     assert {step: rate(step) for step in rates} == pytest.approx(rates)
 
 

@@ -175,10 +175,13 @@ def test_a_bad_batch_changes_nothing_but_the_scaler(parts, bad):
     assert snapshot(state) == before
     assert state.scaler.scale.asnumpy() == 512.0
     # and the next good batch goes on
+    followed = state.average.averages[0].asnumpy().copy()
     assert step(*batch(2), RATE).scaler.asnumpy().tolist() == [512.0, 1.0, 0.0]
     assert snapshot(state) != before
     assert all(np.isfinite(value).all() for value in values(state).values())
     assert state.average.count.asnumpy() == 2  # once an update, whatever the micro-batches
+    expected = (followed + state.average.followed[0].asnumpy()) / 2
+    np.testing.assert_allclose(state.average.averages[0].asnumpy(), expected, rtol=1e-6, atol=1e-7)
     before = snapshot(state)
     images, labels = batch(1)
     result = step(images * 1e20, labels, RATE)
@@ -186,6 +189,35 @@ def test_a_bad_batch_changes_nothing_but_the_scaler(parts, bad):
     assert result.scaler.asnumpy().tolist() == [512.0, 2.0, 1.0]
     assert result.report.not_finite.asnumpy().tolist() == [1.0]
     assert snapshot(state) == before
+
+
+def test_a_loss_scale_changes_neither_norm_nor_clipping():
+    """The gradients are divided by the scale, a power of two, before their norm is taken."""
+    results = []
+    for scale in (1.0, 2.0**12):
+        net = nn.Dense(4, CLASSES, weight_init="zeros", bias_init="zeros")
+        optimizer = momentum_sgd([(p, 0.0) for p in net.trainable_params()], 0.9)
+        state = make_state(net, optimizer, DynamicLossScaler(scale))
+        step = make_train_step(net, make_loss(), optimizer, state=state, plan=StepPlan(0.1))
+        result = step(
+            Tensor(np.eye(4, dtype=np.float32)), Tensor(np.arange(4, dtype=np.int32)), RATE
+        )
+        results.append((float(result.grad_norm), net.weight.asnumpy().tolist()))
+    assert results[0][0] > 0.1  # so that it is clipped
+    assert results[0] == results[1]
+
+
+@pytest.mark.slow
+def test_float16_follows_float32():
+    _, full, _ = build("batch")
+    _, half, state = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**12))
+    for seed in range(5):
+        a = full(*batch(seed), RATE)
+        b = half(*batch(seed), RATE)
+        assert float(b.loss) == pytest.approx(float(a.loss), rel=2e-2)
+        assert float(b.grad_norm) == pytest.approx(float(a.grad_norm), rel=5e-2)
+    assert {parameter.dtype for parameter in state.weights} == {mindspore.float32}
+    assert state.scaler.skipped.asnumpy() == 0
 
 
 def test_an_update_without_samples_changes_nothing():

@@ -38,6 +38,10 @@ def test_types_of_labels_are_a_note():
             {name: index - 1 for name, index in BY_LETTERS.items()},
             "an offset: each index is 1 less",
         ),
+        (
+            {name: index + 2 for name, index in BY_LETTERS.items()},
+            "an offset: each index is 2 more",
+        ),
         (BY_NUMBERS, "class order: 10/0.png is 1 in the port, 0 in the reference (classes sorted"),
         (WITHOUT_CASE, "sorted without regard to case in the port, sorted by letters in the"),
         (dict.fromkeys(BY_LETTERS, 2), "9 of 12 labels: 2 in the port, 0 in the reference"),

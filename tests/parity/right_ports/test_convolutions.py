@@ -155,6 +155,26 @@ def ported_block() -> nn.Cell:
 
 UNCOMPILED = {"mode": "pynative"}  # of layers that other pairs compile
 PAIRS = {
+    "a PReLU and bilinear upsampling": Pair(
+        images,
+        lambda: Theirs(
+            t.Conv2d(3, 8, 1),
+            t.PReLU(8),
+            t.Upsample(scale_factor=2, mode="bilinear"),
+            t.Sigmoid(),
+        ),
+        lambda: Other(
+            nn.Conv2d(3, 8, 1, has_bias=True),
+            nn.PReLU(8),
+            nn.Upsample(
+                scale_factor=(2.0, 2.0),
+                recompute_scale_factor=True,
+                mode="bilinear",
+                align_corners=False,
+            ),
+            nn.Sigmoid(),
+        ),
+    ),
     "convolution and BatchNorm": Pair(
         images,
         lambda: Theirs(
