@@ -219,10 +219,8 @@ def test_an_empty_validation_folder_is_an_error(lay, place, raises_line):
 def test_a_missing_validation_folder_scores_no_training_images(lay, raises_line, train, recipe):
     trained_on = load_dataset(recipe, lay(*halves(train, "val"))).input
     rule = SplitRule(run=Path("run"))
-    gone = (
-        "validation folder of the run run is missing or empty in set; restore it, or if the images "
-        "were split off, run/validation.json; or evaluate"
-    )
+    gone = "validation folder of the run run is missing or empty in set; restore it, or "
+    gone += "evaluate" if recipe is RECIPE else "if the images were split off, run/validation.json"
     empty = "set/val: holds neither class folders nor images" if train == "train" else gone
     for damage, words in ((shutil.rmtree, gone), (Path.mkdir, empty)):
         damage(Path("set/val"))
