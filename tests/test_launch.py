@@ -1,10 +1,8 @@
 """The launcher's flags, defaults of pods, and signals."""
 
 import json
-import os
 import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -29,9 +27,9 @@ POD = {
 
 
 @pytest.fixture
-def in_pod():
-    with mock.patch.dict(os.environ, POD):
-        yield
+def in_pod(monkeypatch):
+    for name, value in POD.items():
+        monkeypatch.setenv(name, value)
 
 
 def test_a_pods_variables_are_the_defaults(in_pod):
