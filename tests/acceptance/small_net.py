@@ -47,5 +47,13 @@ if __name__ == "__main__":
 
     trace = Path(__file__).with_name("trace")
     shutil.rmtree(trace, ignore_errors=True)
-    words = ["record", "--reference", f"{__file__}:reference", "--out", str(trace)]
-    cli.run("parity", main, [*words, "--image-size", "16"])
+    words = [
+        "record",
+        "--reference",
+        f"{__file__}:reference",
+        "--image-size",
+        "16",
+        "--out",
+        str(trace),
+    ]
+    cli.run("parity", main, words)

@@ -8,19 +8,16 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
-import psutil
 import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.runtime.job import environment_of
 
+FLAGS = shlex.split("--model resnet8 --norm none --image-size 8 --batch-size 120 --epochs 2")
 # 11 updates an epoch. Compiling takes most of such a run; what is tested while it compiles asks for
 #    `--mode graph`.
-RUN = shlex.split(
-    "--model resnet8 --norm none --image-size 8 --batch-size 120 --epochs 2 --checkpoint-every 1 "
-    "--threads 1 --no-progress --mode pynative"
-)
+RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress", "--mode", "pynative"]
 # What to start a process with that may use all CPUs, where tests keep to one: NumPy has a thread of
 # its own for each.
 ALL_CPUS = (
@@ -65,11 +62,7 @@ class Launcher:
         """Start the launcher as `start` does; what it printed, once it has ended with this exit
         code.
         """
-        return self.output(self.start(*arguments, **options), code, seconds)
-
-    @staticmethod
-    def output(process, code, seconds=60):
-        """What a process prints, which must end with this exit code within so many seconds."""
+        process = self.start(*arguments, **options)
         output, _ = process.communicate(timeout=seconds)
         assert process.returncode == code, output
         return output
@@ -77,10 +70,15 @@ class Launcher:
     @staticmethod
     def end_tails():
         """msrun leaves behind the `tail` processes that show the logs."""
-        for process in psutil.process_iter(["cwd", "name"]):
-            if process.info == {"cwd": os.getcwd(), "name": "tail"}:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if (
+                    path.joinpath("cwd").readlink() == Path.cwd()
+                    and b"tail" in path.joinpath("cmdline").read_bytes()
+                ):
+                    os.kill(int(path.name), signal.SIGKILL)
+            except OSError:
+                continue
 
     def start_msrun(self, folder, port, *words, join=True, options=(), inside=()):
         """Start msrun as README does, or in the background.
@@ -106,14 +104,23 @@ class Launcher:
 
     def worker(self, folder, rank):
         """The pid of a rank's training process; None while it is not there."""
-        return next((pid for pid in self.workers_of(folder) if self.rank_of(pid) == rank), None)
+        for pid in self.workers_of(folder):
+            try:
+                if self.rank_of(pid) == rank:
+                    return pid
+            except (OSError, KeyError):
+                continue
+        return None
 
     @staticmethod
     def rank_of(pid):
         """The rank that msrun gave a process; None for the scheduler."""
-        environment = environment_of(pid)
-        is_worker = environment.get("MS_ROLE") == "MS_WORKER" and "RANK_ID" in environment
-        return int(environment["RANK_ID"]) if is_worker else None
+        environment = dict(
+            entry.split(b"=", 1)
+            for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if b"=" in entry
+        )
+        return None if environment.get(b"MS_ROLE") != b"MS_WORKER" else int(environment[b"RANK_ID"])
 
     def wait_for_update(self, folder, process, beyond=None):
         """Until the run has saved an update after `beyond`, by default after those that it has."""

@@ -9,10 +9,18 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 
-TRAIN = (
-    "-m resnet_fn.train --model resnet8 --norm none --image-size 8 --batch-size 240 --epochs 1 "
-    "--threads 1 --mode pynative --out-dir run"
-)
+RECIPE = shlex.split("--model resnet8 --norm none --image-size 8 --batch-size 240 --epochs 1")
+TRAIN = [
+    "-m",
+    "resnet_fn.train",
+    *RECIPE,
+    "--threads",
+    "1",
+    "--mode",
+    "pynative",
+    "--out-dir",
+    "run",
+]
 
 
 @pytest.mark.parametrize(
@@ -24,10 +32,15 @@ TRAIN = (
     ],
 )
 def test_a_full_or_closed_console_stops_nothing(redirection):
-    command = f"{shlex.quote(sys.executable)} {TRAIN} {redirection}; exit ${{PIPESTATUS[0]}}"
+    command = f"{shlex.join([sys.executable, *TRAIN])} {redirection}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert RunFolder(Path("run")).updates() == [5]
     assert "error" not in done.stderr.lower()
-    others = {path.name for path in Path("run").iterdir() if not path.name.startswith("events.")}
-    assert others == {"config.json", "recipe.toml", "metrics.jsonl", "checkpoints", "lock"}
+    assert {path.name for path in Path("run").iterdir() if not path.name.startswith("events.")} == {
+        "config.json",
+        "recipe.toml",
+        "metrics.jsonl",
+        "checkpoints",
+        "lock",
+    }

@@ -23,10 +23,8 @@ from resnet_fn.runtime import process
 from resnet_fn.runtime.parent import children
 
 # Two micro-batches an update, five updates an epoch, 30 in all, a checkpoint after each.
-RUN = shlex.split(
-    "--model resnet8 --image-size 8 --batch-size 240 --epochs 6 --accumulate 2 "
-    "--checkpoint-every 1 --keep-last 2 --threads 1 --no-progress"
-)
+RECIPE = shlex.split("--model resnet8 --image-size 8 --batch-size 240 --epochs 6 --accumulate 2")
+RUN = [*RECIPE, "--checkpoint-every", "1", "--keep-last", "2", "--threads", "1", "--no-progress"]
 
 
 def command(folder, more=(), form=("-m", "resnet_fn.train")):
@@ -64,16 +62,17 @@ def test_killed_at_random_moments_runs_keep_their_bits(
 
     AdamW, frozen parts, rates by layer, what is left out at random, class weights, balanced
     sampling, patience. Nothing is compiled, which each of the seven processes would do anew.
-    (Compiled: tests/acceptance; of several labels: tests/run/test_loop.py. What a death in a save
-    leaves of a checkpoint: test_damage.py.)
+    (Compiled: tests/run/test_loop.py and tests/acceptance. What a death in a save leaves of a
+    checkpoint: test_damage.py.)
     """
     flags = shlex.split(
-        "--optimizer adamw --learning-rate 0.005 --freeze stem,layer1 --layer-decay 0.75 "
-        "--drop-path 0.3 --dropout 0.2 --sampling balanced --class-weights weights.txt "
-        "--monitor macro_f1 --patience 12 --epochs 12 --mode pynative"
+        "--optimizer adamw --learning-rate 0.005 --freeze stem,layer1 --layer-decay 0.75"
     )
+    flags += ["--drop-path", "0.3", "--dropout", "0.2", "--sampling", "balanced"]
+    flags += ["--class-weights", str(tmp_path / "weights.txt")]
     rows = (f"{label} {1 + label % 3}\n" for label in range(10))
-    Path("weights.txt").write_text("".join(rows))
+    (tmp_path / "weights.txt").write_text("".join(rows))
+    flags += shlex.split("--monitor macro_f1 --patience 12 --epochs 12 --mode pynative")
     finish(tmp_path / "unbroken", flags)
     run = tmp_path / "killed"
     rng = random.Random(0)
@@ -82,7 +81,8 @@ def test_killed_at_random_moments_runs_keep_their_bits(
         launcher.wait_for_update(run, child)
         time.sleep(rng.uniform(0, 0.1))
         child.kill()
-        launcher.output(child, -signal.SIGKILL)
+        output, _ = child.communicate()
+        assert child.returncode == -signal.SIGKILL, output
     assert "resuming after update" in finish(run, flags)
     assert last_state(run) == last_state(tmp_path / "unbroken")
     assert last_state(run)[0]["update"] == 60
@@ -103,8 +103,8 @@ def test_stopped_anywhere_in_an_epoch_runs_keep_bits(curve, last_state, tmp_path
     from resnet_fn.train import parse
 
     # as many updates
-    flags = "--dataset synthetic --synthetic-samples 40 --batch-size 8 --checkpoint-every 0"
-    flags = [*RUN, *shlex.split(f"{flags} --mode pynative")]
+    flags = [*RUN, "--dataset", "synthetic", "--synthetic-samples", "40", "--batch-size", "8"]
+    flags += ["--checkpoint-every", "0", "--mode", "pynative"]
     recipe, options, _ = parse([*flags, "--out-dir", str(tmp_path / "run")])
     process.start("CPU", options.threads)
     fetch = loop.fetch
@@ -153,6 +153,8 @@ def test_stopped_anywhere_in_an_epoch_runs_keep_bits(curve, last_state, tmp_path
         ("take 5", 1, 6),
         ("results", 1, 8),
         ("results", 1, 10),
+    ]
+    stops += [
         ("evaluation", 1, 10),
         ("evaluation", 2, 15),
         ("results", 5, 20),
@@ -182,12 +184,21 @@ def unread(pipe):
     return count[0]
 
 
+def end_at_once(process, number, code):
+    process.send_signal(number)
+    sent = time.monotonic()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert time.monotonic() - sent < 15
+    return output
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
 )
 def test_signals_before_update_1_end_runs_at_once(
-    launcher, wait_until, installed, all_cpus, number, code
+    wait_until, installed, all_cpus, number, code, tmp_path
 ):
     """In a list of images that never ends, then while the first update is compiled: there is
     nothing to save.
@@ -195,39 +206,44 @@ def test_signals_before_update_1_end_runs_at_once(
     On all CPUs, where NumPy has threads, one of which may get a Ctrl-C.
     """
     reader, writer = os.pipe()
-    Path("val.txt").write_text("a.jpg 0\nb.jpg 1\n")
-    flags = shlex.split(
-        "--dataset imagefolder --data-dir . --image-size 8 --val-list val.txt --out-dir files "
-        f"--train-list /dev/fd/{reader}"
+    (tmp_path / "val.txt").write_text("a.jpg 0\nb.jpg 1\n")
+    flags = ["--dataset", "imagefolder", "--data-dir", str(tmp_path), "--image-size", "8"]
+    flags += ["--train-list", f"/dev/fd/{reader}", "--val-list", str(tmp_path / "val.txt")]
+    process = popen(
+        [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")],
+        pass_fds=(reader,),
     )
-    process = popen([sys.executable, "-m", "resnet_fn.train", *flags], pass_fds=(reader,))
     os.write(writer, b"a.jpg 0\n")
     wait_until(lambda: not unread(writer), 120, process)
-    process.send_signal(number)
-    launcher.output(process, code, seconds=15)
+    end_at_once(process, number, code)
     os.close(writer)
     os.close(reader)
-    assert not Path("files").exists()
+    assert not (tmp_path / "files").exists()
 
-    process = popen([*all_cpus, *command("run", form=(installed, "train"))])
-    wait_until(Path("run/config.json").exists, 120, process)
-    process.send_signal(number)
-    output = launcher.output(process, code, seconds=15)
-    last_line = "interrupted before the first update: there is nothing to save"
-    assert number != signal.SIGINT or output.splitlines()[-1] == last_line
-    assert RunFolder(Path("run")).updates() == []
-    assert not list(Path("run").rglob("*tmp*"))
+    process = popen([*all_cpus, *command(tmp_path / "run", form=(installed, "train"))])
+    wait_until((tmp_path / "run" / "config.json").exists, 120, process)
+    output = end_at_once(process, number, code)
+    if number == signal.SIGINT:
+        assert (
+            output.splitlines()[-1]
+            == "interrupted before the first update: there is nothing to save"
+        )
+    assert RunFolder(tmp_path / "run").updates() == []
+    assert not list((tmp_path / "run").rglob("*tmp*"))
 
 
 @pytest.mark.slow
 @pytest.mark.release
-def test_process_1_ends_at_signals_while_it_compiles(launcher, wait_until, as_process_1):
-    outer = popen([*as_process_1, *command("run", ["--model", "resnet18"])])
-    wait_until(Path("run/config.json").exists, 120, outer)
+def test_process_1_ends_at_signals_while_it_compiles(wait_until, as_process_1, tmp_path):
+    outer = popen([*as_process_1, *command(tmp_path / "run", ["--model", "resnet18"])])
+    wait_until((tmp_path / "run" / "config.json").exists, 120, outer)
     (first,) = children(outer.pid)
     os.kill(first, signal.SIGTERM)
-    launcher.output(outer, 143, seconds=30)
-    assert RunFolder(Path("run")).updates() == []
+    sent = time.monotonic()
+    output, _ = outer.communicate(timeout=60)
+    assert outer.returncode == 143, output
+    assert time.monotonic() - sent < 30
+    assert RunFolder(tmp_path / "run").updates() == []
 
 
 SCRIPT = """
@@ -243,24 +259,28 @@ print("stopped by", result.stopped, "after", result.updates)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mask", "numbers"), [("blocked", "2"), ("open", "2|15")])
-def test_ctrl_c_saves_and_the_script_continues(mask, numbers, launcher, all_cpus):
-    process = popen([*all_cpus, sys.executable, "-c", SCRIPT, "run", mask])
-    launcher.wait_for_update(Path("run"), process)
+def test_ctrl_c_saves_and_the_script_continues(mask, numbers, launcher, all_cpus, tmp_path):
+    run = tmp_path / "run"
+    process = popen([*all_cpus, sys.executable, "-c", SCRIPT, str(run), mask])
+    launcher.wait_for_update(run, process)
     process.send_signal(signal.SIGINT)
-    output = launcher.output(process, 0)
-    newest = RunFolder(Path("run")).newest().state["update"]
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    newest = RunFolder(run).newest().state["update"]
     assert re.search(rf"^stopped by ({numbers}) after {newest}$", output, re.M), output
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_quick_starts_script(launcher):
+def test_ctrl_c_ends_the_quick_starts_script(launcher, tmp_path):
     """Before its first evaluation, with a checkpoint and without a traceback."""
     page = (Path(__file__).parents[2] / "docs/quickstart.md").read_text()
     script = re.search(r"<!-- run: file mine.py -->\n```python\n(.+?)```", page, re.S)[1]
-    script = script.replace("epochs=5", "epochs=50, eval_every=50, checkpoint_every=1")
-    Path("mine.py").write_text(script)
-    process = popen([sys.executable, "mine.py"])
-    launcher.wait_for_update(Path("runs/mine"), process)
+    run = tmp_path / "run"
+    settings = f"epochs=50, eval_every=50, checkpoint_every=1, out_dir={str(run)!r}"
+    script = script.replace("epochs=5", settings).replace(', out_dir="runs/mine"', "")
+    (tmp_path / "mine.py").write_text(script)
+    process = popen([sys.executable, str(tmp_path / "mine.py")])
+    launcher.wait_for_update(run, process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode in (130, 143), output
@@ -273,21 +293,22 @@ def press_ctrl_c():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_ctrl_c_while_modules_load_ends_the_command(launcher, installed):
+def test_ctrl_c_while_modules_load_ends_the_command(installed):
     for form in (["-m", "resnet_fn.train"], ["-m", "resnet_fn", "train"], [installed, "train"]):
         process = popen([sys.executable, *form, "--epochs", "1"], preexec_fn=press_ctrl_c)
-        assert launcher.output(process, 130) == "train: error: interrupted\n"
+        output, _ = process.communicate(timeout=60)
+        assert (process.returncode, output) == (130, "train: error: interrupted\n")
         assert not os.path.exists("runs")
 
 
 @pytest.mark.slow
-def test_signals_end_runs_with_their_exit_codes(launcher, installed, all_cpus):
+def test_signals_end_runs_with_their_exit_codes(launcher, installed, all_cpus, tmp_path):
     """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, SIGUSR1: 138, SIGUSR2: 140, within the 30 s that a
     pre-emption leaves; the same command goes on.
 
     On all CPUs, as above. (Two workers: test_launcher.py; the bits: above.)
     """
-    folder = Path("run")
+    folder = tmp_path / "run"
     newest = 0
     uncompiled = ("--mode", "pynative")
     module = ["-m", "resnet_fn.train"]
@@ -299,7 +320,10 @@ def test_signals_end_runs_with_their_exit_codes(launcher, installed, all_cpus):
         launcher.wait_for_update(folder, process, newest)
         process.send_signal(number)
         process.send_signal(number)
-        output = launcher.output(process, code, seconds=30)
+        sent = time.monotonic()
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == code, output
+        assert time.monotonic() - sent < 30
         assert not newest or f"resuming after update {newest} from " in output
         newest = RunFolder(folder).newest().state["update"]
         assert newest < 30

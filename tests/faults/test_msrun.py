@@ -67,7 +67,7 @@ def test_a_taken_port_is_shown_on_the_screen(launcher, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.release
-def test_no_scheduler_stays_if_msrun_cannot_start(launcher, start_msrun, wait_for_port, tmp_path):
+def test_no_scheduler_stays_if_msrun_cannot_start(launcher, start_msrun, tmp_path):
     """msrun fails after it has started the scheduler, which used the port for 600 s."""
     port = claim_port("127.0.0.1", 0)
     words = ["python", "-m", "resnet_fn.train", "--out-dir", str(tmp_path / "run")]
@@ -76,7 +76,7 @@ def test_no_scheduler_stays_if_msrun_cannot_start(launcher, start_msrun, wait_fo
     assert "exceeded local worker number: 8" in Path("msrun.txt").read_text()
     assert launcher.processes(tmp_path / "run")
     launcher.wait_for_nobody(tmp_path / "run", seconds=120)
-    wait_for_port(port, free=True)
+    launcher.wait_until(lambda: is_free(port))
     assert "--local_worker_num" in Path("logs/scheduler.log").read_text()
 
 
@@ -93,3 +93,8 @@ def test_a_failed_worker_ends_a_background_job(launcher, tmp_path):
     logs = [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
     assert "background  msrun has returned" in logs[0]
     assert "worker 1 has failed" in logs[0]
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -102,14 +102,20 @@ def test_a_full_disk_is_named_and_loses_nothing(launcher):
     tensorboardX, left alone, would wait for ever.
     """
     fills = {4_096: "events.out.tfevents", 100_000: "checkpoints/step-00000001"}
-    words = ("--epochs", "1", "--out-dir", "run")
     for room, full in fills.items():
         limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
-        output = launcher.output(launcher.train(*words, preexec_fn=limit), 1, seconds=200)
+        output = train_to_the_end(launcher, 1, preexec_fn=limit)
         assert output.splitlines()[-1] == (
             f"train: error: run/{full}: cannot be saved (File too large); raise the limit of a "
             "file's size (ulimit -f), and run the same command with --out-dir run to resume "
             "from the last checkpoint"
         )
         assert os.listdir("run/checkpoints") == []
-    launcher.output(launcher.train(*words), 0, seconds=200)
+    train_to_the_end(launcher, 0)
+
+
+def train_to_the_end(launcher, code, **popen):
+    process = launcher.train("--epochs", "1", "--out-dir", "run", **popen)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == code, output
+    return output

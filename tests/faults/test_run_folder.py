@@ -15,6 +15,17 @@ from resnet_fn.train import main
 LONG = ("--epochs", "200")
 
 
+def stop(process):
+    """SIGTERM; returns the line to go on with, and the last update."""
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, output
+    updates = re.findall(r"^SIGTERM: stopping after update (\d+)$", output, re.M)
+    lines = re.findall(r"^to go on:\n(.+)$", output, re.M)
+    assert (len(updates), len(lines)) == (1, 1), output
+    return lines[0], int(updates[0])
+
+
 def files(folder):
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")}
 
@@ -47,14 +58,11 @@ def test_the_printed_line_resumes_without_out_dir(launcher, wait_until, tmp_path
     process = launcher.train(*LONG, "--log-every", "2")
     first = wait_until(lambda: next(Path().glob("runs/*"), None), 120, process)
     launcher.wait_for_update(first, process, 1)
-    process.send_signal(signal.SIGTERM)
-    output = launcher.output(process, 143)
-    (update,) = re.findall(r"^SIGTERM: stopping after update (\d+)$", output, re.M)
-    (line,) = re.findall(r"^to go on:\n(.+)$", output, re.M)
+    line, update = stop(process)
     assert line == shlex.join([*process.args, "--resume", str(first)])
     again = subprocess.Popen(
         line, shell=True, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    launcher.wait_for_update(first, again, int(update))
+    launcher.wait_for_update(first, again, update)
     os.killpg(again.pid, signal.SIGKILL)
     assert f"resuming after update {update} from {first}/checkpoints/" in again.communicate()[0]

@@ -40,6 +40,14 @@ heard = broadcast_text(9000 * "from rank 0: grüße \udcff" if workers.is_main e
 # each is one rank's, and zero on the other
 numbers = np.array([2**24 + 1, 2**48 - 1, 7, 2**31 + 3])
 numbers = exchange_numbers(np.where(np.arange(4) % 2 == workers.rank, numbers, 0), workers)
-result = {"workers": workers.size, "state": state, "indices": indices}
-result |= {"heard": heard, "numbers": numbers.tolist()}
-Path(sys.argv[1], f"rank{workers.rank}.json").write_text(json.dumps(result))
+Path(sys.argv[1], f"rank{workers.rank}.json").write_text(
+    json.dumps(
+        {
+            "workers": workers.size,
+            "state": state,
+            "indices": indices,
+            "heard": heard,
+            "numbers": numbers.tolist(),
+        }
+    )
+)
