@@ -5,81 +5,103 @@ undecided.
 import dataclasses
 import random
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pytest
-from mindspore import nn, ops
+from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.pair.matching import match, outline_of
 from resnet_fn.parity.record import dropouts
 from resnet_fn.parity.record.dropouts import drops_of
+from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.show.titles import doubt_of, title_of_stage
 from resnet_fn.parity.trace.drop import Drop
-from resnet_fn.parity.trace.folder import load_recording
+from resnet_fn.parity.trace.folder import load_recording, save_recording
 from resnet_fn.parity.trace.layer import Layer
 from resnet_fn.parity.trace.stages import DROPOUT
-from small_nets import cell, ladder_of, module, t, torch, vector
+from resnet_fn.recipes import recipe
 
+BATCHES = [
+    (
+        np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32),
+        (np.arange(6) % 3).astype(np.int32),
+    )
+] * 2
+RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
 TRACE = Path(__file__).parents[1] / "acceptance" / "trace"
 
 
-def undecided(forward, share=0.0, losses=MappingProxyType({}), **parts):
-    """The titles of undecided stages, and why the last one is, of a reference whose dense layer's
-    output passes through `forward`, and a port that drops a share.
-    """
+class Ported(nn.Cell):
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.fc, self.share = nn.Dense(8, 3), share
 
-    def construct(self, x):
-        return ops.dropout(self.fc(x), share, self.training) if share else self.fc(x)
-
-    block = module(lambda self, x: forward(self, self.fc(x)), fc=t.Linear(8, 3), **parts)
-    net = nn.SequentialCell(cell(construct, fc=nn.Dense(8, 3)))
-    ladder = ladder_of(net, t.Sequential(block), [vector()] * 2, **losses)
-    assert (ladder.first_stage, ladder.first_layer, ladder.agrees) == (None, None, False)
-    titles = [title_of_stage(stage) for stage in ladder.undecided]
-    assert not {"optimizer alone", "learning rate"} & {*titles}
-    return titles, doubt_of(ladder.undecided[-1])
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.dropout(self.fc(x), self.share, self.training) if self.share else self.fc(x)
 
 
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(
-    ("draw", "source"),
+    ("way", "share", "place"),
     [
-        (lambda self, x: t.functional.dropout(x, 0.2), None),
-        (lambda self, x: x + 3e-5 * torch.randn_like(x), None),
-        (lambda self, x: x * (torch.rand(len(x), 1) > 0.1), None),
-        (lambda self, x: x + torch.rand(x.shape, generator=self.source), torch.Generator()),
-        (lambda self, x: x + self.source.rand(), np.random.RandomState(0)),
-        (lambda self, x: x + self.source.random(), random.Random(0)),
+        ("function", 0.2, "the reference 0 (Block)"),
+        ("layer", 0.2, "the net 0 (Ported)"),
+        ("noise", 0.0, "the reference 0 (Block)"),
+        ("rare", 0.0, "the reference 0 (Block)"),
+        ("own generator", 0.0, "the reference 0 (Block)"),
+        ("RandomState", 0.0, "the reference 0 (Block)"),
+        ("Random", 0.0, "the reference 0 (Block)"),
+        ("loss", 0.0, "the reference code between its layers, or the loss,"),
     ],
 )
-def test_random_layers_are_named_their_stages_undecided(draw, source):
-    def forward(self, x):
-        return draw(self, x) if self.training else x
+def test_random_layers_are_named_their_stages_undecided(torch, way, share, place):
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own, self.old, self.plain = (
+                torch.Generator(),
+                np.random.RandomState(0),
+                random.Random(0),
+            )
+            self.fc, self.drop = (
+                torch.nn.Linear(8, 3),
+                torch.nn.Dropout(0.2 if way == "layer" else 0),
+            )
 
-    titles, doubt = undecided(forward, source=source)
-    assert titles[:5] == ["train forward", "train layers", "loss", "loss alone", "gradients"]
-    assert "in the reference 0 (Part)" in doubt
+        def forward(self, x):
+            x = self.drop(self.fc(x))
+            if way == "noise" and self.training:
+                return x + 3e-5 * torch.randn_like(x)
+            if way == "own generator" and self.training:
+                return x + torch.rand(x.shape, generator=self.own)
+            if way in ("RandomState", "Random") and self.training:
+                return x + (self.old.rand() if way == "RandomState" else self.plain.random())
+            if way == "rare" and self.training:
+                return x * (torch.rand(len(x), 1) > 0.1)
+            return torch.nn.functional.dropout(x, 0.2, self.training) if way == "function" else x
 
-
-@pytest.mark.usefixtures("device")
-def test_a_ports_dropout_by_a_function_is_named():
-    titles, doubt = undecided(lambda self, x: self.drop(x), 0.2, drop=t.Dropout(0.2))
-    assert titles[:4] == ["dropout", "train forward", "train layers", "loss"]
-    assert titles[4:6] == ["loss alone", "gradients"]
-    assert "in the net 0 (Ported)" in doubt
-
-
-@pytest.mark.usefixtures("device")
-def test_a_random_loss_is_named_its_stages_undecided():
     def loss(outputs, labels):
-        return t.functional.cross_entropy(outputs, labels.long()) + 0.1 * torch.rand(())
+        drawn = 0.1 * torch.rand(()) if way == "loss" else 0
+        return torch.nn.functional.cross_entropy(outputs, labels.long()) + drawn
 
-    losses = {"loss": ops.cross_entropy, "reference_loss": loss}
-    titles, doubt = undecided(lambda self, x: x, losses=losses)
-    assert titles[:4] == ["train forward", "loss", "loss alone", "gradients"]
-    assert "in the reference code between its layers, or the loss," in doubt
+    options = {
+        "loss": ops.cross_entropy,
+        "reference_loss": loss,
+        "initialisation": False,
+        "quick": True,
+    }
+    net, module = nn.SequentialCell(Ported(share)), torch.nn.Sequential(Block())
+    ladder = compare_step(net, module, BATCHES, RECIPE, mode="pynative", **options)
+    assert (ladder.first_stage, ladder.first_layer, ladder.agrees) == (None, None, False)
+    names = [title_of_stage(stage) for stage in ladder.undecided]
+    before = ["dropout"] if way == "layer" else []
+    after = [] if way == "loss" else ["train layers"]
+    expected = [*before, "train forward", *after, "loss", "loss alone", "gradients"]
+    assert names[: len(expected)] == expected
+    assert "optimizer alone" not in names
+    assert "learning rate" not in names
+    assert f"in {place}" in doubt_of(ladder.undecided[-1])
 
 
 A, B, FUNCTION = Drop("a", 0.1, True), Drop("b", 0.2, True), Drop("c", 0.1, False)
@@ -95,9 +117,10 @@ A, B, FUNCTION = Drop("a", 0.1, True), Drop("b", 0.2, True), Drop("c", 0.1, Fals
         ([A], None, "undecided", "record that trace again"),
     ],
 )
-def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words):
+def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path):
     recording = load_recording(TRACE)
-    sides = [dataclasses.replace(recording, drops=drops) for drops in (ours, theirs)]
+    save_recording(dataclasses.replace(recording, drops=ours), tmp_path / "trace")
+    sides = load_recording(tmp_path / "trace"), dataclasses.replace(recording, drops=theirs)
     ladder = compare_recordings(*sides, match(*(outline_of(side, "eval") for side in sides)))
     stage = next((stage for stage in ladder.stages if stage.id == DROPOUT), None)
     assert (stage and stage.verdict) == verdict
@@ -108,7 +131,17 @@ def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words):
 # What drops by a mask is measured. (By layers of both frameworks: test_faults.py and
 # right_ports/test_dropout.py.)
 IMAGE = np.random.default_rng(0).normal(size=(4, 3, 5, 6))
+
+
 LAYER = Layer("a", 0, "own block", "Block", {}, IMAGE, IMAGE, (), True)
+
+
+def test_a_dropouts_true_share_is_measured():
+    rng = np.random.default_rng(1)
+    drop = _drop_of(lambda x: 2 * x * (rng.random(x.shape) >= 0.7))
+    assert drop == Drop(
+        "a", pytest.approx(0.7, abs=0.02), True, 2.0, IMAGE.shape, varies=1.0, further=1
+    )
 
 
 def _drop_of(run, layer=LAYER):
@@ -119,13 +152,6 @@ def _drop_of(run, layer=LAYER):
 
     (drop,) = drops_of([("a", "p", 0.3)], [layer], make)
     return drop
-
-
-def test_a_dropouts_true_share_is_measured():
-    rng = np.random.default_rng(1)
-    drop = _drop_of(lambda x: 2 * x * (rng.random(x.shape) >= 0.7))
-    share = pytest.approx(0.7, abs=0.02)
-    assert drop == Drop("a", share, True, 2.0, IMAGE.shape, varies=1.0, further=1)
 
 
 @pytest.mark.parametrize(
