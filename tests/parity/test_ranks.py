@@ -106,16 +106,31 @@ def compared(device, python, tmp_path_factory):
     """compared(name): the exit code and JSON of a comparison, and the folder of all traces."""
     folder = tmp_path_factory.mktemp("traces")
     (folder / "ours.py").write_text(OURS)
-    launch = "-m resnet_fn.launch --workers 2 -- python -c"
-    python(*launch.split(), PROGRAM, cwd=folder, seconds=600)
+    python(
+        "-m",
+        "resnet_fn.launch",
+        "--workers",
+        "2",
+        "--",
+        "python",
+        "-c",
+        PROGRAM,
+        cwd=folder,
+        seconds=600,
+    )
     with contextlib.chdir(folder):
         for name, flags in ONE.items():
             assert command.main(["record", *flags.split(), "--out", name]) == 0
 
     def compare(name):
-        file, other = folder / "ladder.json", AGAINST.get(name, "one")
-        traces = [str(folder / name), str(folder / other)]
-        code = command.main(["compare", *traces, f"--json={file}"])
+        file = folder / "ladder.json"
+        code = command.main(
+            [
+                "compare",
+                *(f"{folder}/{one}" for one in (name, AGAINST.get(name, "one"))),
+                f"--json={file}",
+            ]
+        )
         return code, json.loads(file.read_text()), folder
 
     return compare
@@ -124,11 +139,15 @@ def compared(device, python, tmp_path_factory):
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_steps_of_two_workers_agree(name, compared, capsys):
     code, ladder, _ = compared(name)
-    stages = {stage["name"]: len(stage["differences"]) for stage in ladder["stages"]}
-    out = capsys.readouterr().out
+    stages, out = (
+        {stage["name"]: len(stage["differences"]) for stage in ladder["stages"]},
+        capsys.readouterr().out,
+    )
     assert code == 0, out
-    assert stages["sum over the workers"] == 2 * 5
-    assert stages[STATISTICS] == (0 if name in AGAINST else 2 * 2)
+    assert (stages["sum over the workers"], stages[STATISTICS]) == (
+        2 * 5,
+        0 if name in AGAINST else 2 * 2,
+    )
     assert ("counts differ between workers" in out) == (name == "means of parts")
 
 
@@ -142,7 +161,7 @@ def test_each_fault_of_several_workers_is_named(fault, compared, capsys):
     )
 
 
-def test_traces_that_do_not_belong_together_are_rejected(compared, tmp_path, raises_line):
+def test_traces_that_do_not_belong_together_are_rejected(compared, tmp_path, says):
     folder = compared("right")[2]
     ours, theirs = load_recording(folder / "right"), load_recording(folder / "one")
     names = match(outline_of(ours, "train"), outline_of(theirs, "train"), None)
@@ -154,12 +173,13 @@ def test_traces_that_do_not_belong_together_are_rejected(compared, tmp_path, rai
         compare_recordings(theirs, ours, names)
     shutil.copytree(folder / "right", tmp_path / "mixed")
     shutil.copytree(folder / "summed/rank-1", tmp_path / "mixed/rank-1", dirs_exist_ok=True)
-    with raises_line("mixed", "another run", "record it again"):
+    with pytest.raises(ValueError) as error:
         load_recording(tmp_path / "mixed")
+    says(error, "mixed", "another run", "record it again")
     for accumulate, workers, batchnorm, words in (
         (4, 3, False, "give accumulate 3 in"),
         (1, 2, True, "BatchNorm"),
     ):
-        plan = dataclasses.replace(ours.plan, accumulate=accumulate)
-        with raises_line(f"accumulate: {accumulate} must be a multiple of {workers}", words):
-            check_shares(plan, workers, batchnorm)
+        with pytest.raises(ValueError) as error:
+            check_shares(dataclasses.replace(ours.plan, accumulate=accumulate), workers, batchnorm)
+        says(error, f"accumulate: {accumulate} must be a multiple of {workers}", words)

@@ -48,7 +48,7 @@ def run(python, tmp_path_factory):
     (folder / "theirs.py").write_text(textwrap.dedent(THEIRS))
     (folder / "ours.py").write_text(textwrap.dedent(OURS))
 
-    def parity(*commands, without, codes=(0,)):
+    def parity(*commands: list[str], without: str, codes: tuple[int, ...] = (0,)):
         text = f"import sys; sys.modules |= dict.fromkeys({without.split()!r})\n"
         text += "from resnet_fn.parity.__main__ import main\ncodes = ()\n"
         text += f"for words in {commands!r}:\n    codes += (main(words),)\n    print('\f')\n"
@@ -71,35 +71,39 @@ def parity(torch, run):
 @pytest.mark.slow
 def test_a_replay_says_what_the_live_ladder_says(tmp_path, parity):
     """To the last digit; a trace may be of another environment."""
-    nets = {"right": [], "wrong": ["--quick"]}
-
-    def verdicts(*words, without):
+    nets = {
+        "right": ["--no-initialisation"],
+        "wrong": ["--no-initialisation", "--quick"],
+    }
+    both = {}
+    for way, words in (
+        ("replayed", ["replay", "theirs"]),
+        ("live", ["--reference", "theirs.py:build", *TASK]),
+    ):
         commands = [
-            [
-                *words,
-                f"--net=ours.py:{net}",
-                "--no-initialisation",
-                *flags,
-                f"--json={tmp_path / net}",
-            ]
+            [*words, "--net", f"ours.py:{net}", *flags, f"--json={tmp_path / way}-{net}"]
             for net, flags in nets.items()
         ]
-        printed = parity(*commands, without=without, codes=(0, 1))
-        return printed, [json.loads((tmp_path / net).read_text()) for net in nets]
-
-    replayed, saved = verdicts("replay", "theirs", without="torch")
-    live, other = verdicts("--reference", "theirs.py:build", *TASK, without="nothing")
-    assert saved == other
+        without = "torch" if way == "replayed" else "nothing"
+        both[way] = parity(*commands, without=without, codes=(0, 1))
     own = re.compile(
         r"(?<=updates of 4 samples with sgd), \d+ s|^environment:\n(?:  .+\n)+", re.MULTILINE
     )
-    for by_trace, by_net in zip(replayed, live, strict=True):
-        assert own.sub("", by_trace.split("\n", 1)[1]) == own.sub("", by_net)
-        assert re.search(r"^  fc\.weight +5\.weight$", by_net, re.MULTILINE)
-    assert "first layer that differs: conv (the reference's 0) in evaluation mode: " in live[1]
-    assert "  conv: pad_mode same pads 0/1, the reference 1/1\n" in live[1]
-    wrong = [saved[1][name] for name in ("agrees", "first_stage", "first_layer")]
-    assert wrong == [False, "eval forward", "conv"]
+    for net, replayed, live in zip(nets, both["replayed"], both["live"], strict=True):
+        assert own.sub("", replayed.split("\n", 1)[1]) == own.sub("", live)
+        saved, other = (
+            json.loads((tmp_path / f"{way}-{net}").read_text()) for way in ("replayed", "live")
+        )
+        assert saved == other
+        assert re.search(r"^  fc\.weight +5\.weight$", live, re.MULTILINE)
+    # of the wrong one, the last
+    assert "first layer that differs: conv (the reference's 0) in evaluation mode: " in live
+    assert "  conv: pad_mode same pads 0/1, the reference 1/1\n" in live
+    assert (saved["agrees"], saved["first_stage"], saved["first_layer"]) == (
+        False,
+        "eval forward",
+        "conv",
+    )
 
 
 @pytest.mark.slow
@@ -107,14 +111,17 @@ def test_recorded_traces_are_compared_without_the_nets(parity):
     """Of both frameworks, and of MindSpore alone; a net that is recorded like a trace keeps how it
     came.
     """
-    like = ["--like=theirs", "--probes=none"]
-    recorded = [
-        ["record", f"--net=ours.py:{name}", *like, "--out", name]
-        for name in ("right", "wrong", "zeros")
-    ]
-    parity(*recorded, without="torch", codes=(0, 0, 0))
-    pairs = ["zeros theirs", "right right", "wrong right"]
-    commands = [f"compare {pair}".split() for pair in pairs]
+    names = ("right", "wrong", "zeros")
+    parity(
+        *(
+            ["record", "--net", f"ours.py:{name}", "--like=theirs", "--probes=none", "--out", name]
+            for name in names
+        ),
+        without="torch",
+        codes=(0, 0, 0),
+    )
+    pairs = (("zeros", "theirs"), ("right", "right"), ("wrong", "right"))
+    commands = [["compare", *pair] for pair in pairs]
     zeros, right, wrong = parity(*commands, without="mindspore torch", codes=(1, 0, 1))
     assert "first stage that differs: initialisation, fc.bias" in zeros
     assert "fc.bias: all 0 in the port, drawn in -0." in zeros
