@@ -96,7 +96,7 @@ def test_faults_at_real_dropout_rates_are_found(fault, stage, mode):
     assert net.drop.drop_prob == 0.3
 
 
-def test_a_dropping_layer_with_its_own_hook_is_compiled():
+def test_a_dropping_layer_with_a_hook_is_compiled():
     def unchanged(cell, args):
         return args
 

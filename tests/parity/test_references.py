@@ -308,7 +308,7 @@ def _three_tanh_once(layer, args):
     return _three_tanh(layer, args)
 
 
-def test_hooks_that_set_what_a_layer_reads_run_too():
+def test_hooks_that_set_what_layers_read_run_too():
     """As of a weight norm, if the layer runs alone."""
     from resnet_fn.parity.record.torch_layers import inputs_of_layer, running_layer
 
