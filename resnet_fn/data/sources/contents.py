@@ -145,10 +145,11 @@ def has_split(run: Path) -> bool:
 
 def _read(path: Path, is_right: Callable[[Any], bool]) -> Any:
     """Return the contents of a JSON file for which `is_right` is true, or None without the file."""
-    if not path.exists():
+    try:
+        with reading(path, "restore the file from a copy", fault="is damaged"):
+            value = read_json(path)
+            if not is_right(value):
+                raise ValueError(f"not what a run writes to {path.name}")
+            return value
+    except FileNotFoundError:
         return None
-    with reading(path, "restore the file from a copy", fault="is damaged"):
-        value = read_json(path)
-        if not is_right(value):
-            raise ValueError(f"not what a run writes to {path.name}")
-        return value
