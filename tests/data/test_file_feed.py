@@ -6,6 +6,7 @@ import time
 import tracemalloc
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -168,7 +169,7 @@ class SlowSplit(FileSplit):
     how many were asked for when it began.
     """
 
-    at_once: list[int] = []
+    at_once: ClassVar[list[int]] = []
     asked = 0
     lock = threading.Lock()
 

@@ -104,7 +104,7 @@ def test_links_beside_train_are_not_followed(lay):
     Path("set/more/around").symlink_to("..")
     started = time.monotonic()
     dataset = load_dataset(SPLIT, "set")
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10
     assert (dataset.train.root, dataset.notes) == ("set/train", ())
 
 
