@@ -102,8 +102,10 @@ def _read_extended(
     if file.resolve() in extended_by:
         raise ValueError(f"{extends} extends itself; name another recipe")
     draft = read_recipe_file(file, named, extended_by)
-    draft.complete()  # raises an error unless the extended file is valid by itself
-    # The rules are applied when this file is completed, which may change what they read.
+    # This raises an error unless the extended file is valid by itself. Its values stay as they are
+    # written, because this file may change what the rules read. The rules for new runs wait until
+    # then, when it is known whether the run is new.
+    draft.complete(resumes=True)
     return Draft(
         {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
     )

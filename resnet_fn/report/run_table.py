@@ -36,7 +36,7 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
     """
     config = RunFolder(folder).config()
     if not config:
-        raise ValueError(f"{folder}: contains no config.json; give a run folder")
+        raise ValueError(f"{folder}: contains no config.json of a run; give a run folder")
     options = config["options"]
     recipe = to_dict(recipe_from_dict(config["recipe"])) | {
         name: os.path.abspath(options[name]) for name in _DATA if options.get(name)

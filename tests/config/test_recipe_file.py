@@ -110,6 +110,16 @@ def test_extended_files_obey_the_rules_of_new_runs():
     draft_of(recipe, RunOptions()).complete(chosen_or_not_default(options))
 
 
+def test_a_resume_does_not_apply_new_rules_to_extended_files():
+    both = 'class_weights = "balanced"; sampling = "balanced"'
+    write(f'extends = "finetune"; {both}', "base.toml")
+    write('extends = "base.toml"; epochs = 3')
+    recipe, _, _ = parse(["--recipe", "mine.toml", "--resume", "run"])
+    assert (recipe.class_weights, recipe.sampling) == ("balanced", "balanced")
+    with pytest.raises(UsageError, match=r"^base.toml line 2: class_weights: 'balanced' counts"):
+        parse(["--recipe", "mine.toml"])
+
+
 def test_a_written_file_leaves_out_useless_settings_only():
     """Of runs that began before the rules."""
     both = {"dataset": "imagefolder", "class_weights": "balanced", "sampling": "balanced"}
