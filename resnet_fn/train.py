@@ -62,14 +62,15 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     else:
         with cli.as_usage_error():
             base = load_recipe(early.recipe or "digits")
-    recipe = Recipe.from_draft(base)
+    values = base.plain_values()
+    recipe = Recipe.unchecked(values)
     parser.description = (
         f"{about}\nDefaults are from the recipe {recipe.name}. A * marks values "
         "that the recipe sets."
     )
     top, shown = ([], []) if "--help-all" in arguments else (_FIRST.split(), _SHOWN.split())
     shared_flags.add_setting_flags(
-        parser, recipe, RunOptions.from_draft(base), skip=("name",), first=top, shown=shown
+        parser, recipe, RunOptions.unchecked(values), skip=("name",), first=top, shown=shown
     )
     given = shared_flags.settings_in(parser.parse(arguments), Recipe, RunOptions)
     name = given.get("dataset", "")

@@ -25,7 +25,7 @@ from resnet_fn.checkpoint.replace import (
     temporary_name,
 )
 from resnet_fn.checkpoint.run_state import check_run_state
-from resnet_fn.config.draft import Draft
+from resnet_fn.config.draft import Draft, Resolved
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed_version
 from resnet_fn.config.path_hints import near_run
@@ -391,13 +391,13 @@ def holds_checkpoint(path: str | Path) -> bool:
     return is_one or bool(RunFolder(folder).updates())
 
 
-def draft_of_start(base: Draft, given: Mapping[str, Any]) -> Draft:
+def draft_of_start(base: Draft, given: Mapping[str, Any]) -> Resolved:
     """Return the draft `base` with the flags `given`, after all checks.
 
     A run that is resumed need not obey rules that are newer than it. Raises ValueError with all
     faults.
     """
-    return base.complete(given, _will_resume(base, given))
+    return base.complete(given, resumes=_will_resume(base, given))
 
 
 def _will_resume(base: Draft, given: Mapping[str, Any]) -> bool:

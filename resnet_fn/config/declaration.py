@@ -8,8 +8,8 @@ The field makes the flags `--learning-rate` and `--lr` with the help "peak learn
 `Recipe(learning_rate=0.1)`. The value -1 gives the error "learning_rate: -1.0 is too small; give
 more than 0". `rules.RULES` lists settings that depend on other settings.
 
-A flag's text goes through `parse`, then `convert`, then `wrong`. Values of Python and of files go
-through `convert` and `wrong`.
+A flag's text goes through `parse`, then `convert`, then `fault`. Values of Python and of files go
+through `convert` and `fault`.
 """
 
 import dataclasses
@@ -57,7 +57,12 @@ class Declaration:
     # What a stored run means that lacks the setting, because an older version wrote it.
     # None: the default. See `stored.stored_settings`.
     if_not_stored: Any = None
-    name: str = ""  # that of the dataclass's field, set by `Settings`
+    expands_home: bool = True  # whether ~ at the start of a text is the user's home folder
+    name: str = ""  # of the class's attribute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Take the name of the class's attribute. Python calls this method."""
+        self.name = name
 
     def __post_init__(self) -> None:
         """Replace None by the default, and let workers have different paths."""
@@ -82,7 +87,7 @@ class Declaration:
     def parse(self, text: str) -> Any:
         """Return the value of a flag's text.
 
-        A text that cannot be converted is returned as it is. `wrong` rejects it later, so that one
+        A text that cannot be converted is returned as it is. `fault` rejects it later, so that one
         error lists all wrong settings.
         """
         wanted = type(self.default)
@@ -110,67 +115,18 @@ class Declaration:
             return "yes" if value else "no"
         return value
 
-    def wrong(self, value: Any) -> str:
+    def fault(self, value: Any) -> str:
         """Return what is wrong with a value, such as "is too small; give more than 0", or ""."""
-        if wrong := self._wrong_type(value):
-            return wrong
-        return self._wrong_text(value) if isinstance(value, str) else self._wrong_number(value)
+        if fault := self._type_fault(value):
+            return fault
+        return self._text_fault(value) if isinstance(value, str) else self._number_fault(value)
 
     def checked(self, value: Any) -> Any:
         """Return a value with the setting's type, or raise a ValueError if it is not allowed."""
         value = self.convert(value)
-        if wrong := self.wrong(value):
-            raise ValueError(f"{self.name}: {value!r} {wrong}")
+        if fault := self.fault(value):
+            raise ValueError(f"{self.name}: {value!r} {fault}")
         return value
-
-    def _wrong_type(self, value: Any) -> str:
-        wanted = type(self.default)
-        # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.
-        if type(value) is wanted and (
-            wanted is not tuple or all(type(number) is float for number in value)
-        ):
-            return ""
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-        wrong = f"is not {names.get(wanted, 'a list of numbers')}"
-        if self.choices:
-            hint = list_names(self._shown_choices())
-        elif self.unit == PIXELS:
-            hint = hint_for_square_size(value)
-        else:
-            hint = ""
-        return f"{wrong}; {hint}" if hint else wrong
-
-    def _wrong_text(self, value: str) -> str:
-        if self.choices and value not in (*self.choices, self.default):
-            return f"is unknown; {hint_for_value(self.name, value, self._shown_choices())}"
-        # bytes that are not UTF-8 arrive as surrogates, which `ignore` drops
-        is_utf8 = value == value.encode(errors="ignore").decode()
-        return "" if is_utf8 else "has bytes that are not UTF-8; rename the file, or write UTF-8"
-
-    def _wrong_number(self, value: Any) -> str:
-        """Return what is wrong with a number, or with the first wrong number of a tuple."""
-        if not isinstance(value, tuple):
-            return self._out_of_bounds(value)
-        for number in value:
-            if wrong := self._out_of_bounds(number):
-                return f"has {number}, which {wrong}"
-        return ""
-
-    def _out_of_bounds(self, number: Any) -> str:
-        if isinstance(number, float) and not math.isfinite(number):
-            return "is not finite; give a number"
-        if number < self.at_least:
-            return f"is too small; give {self.at_least} or more"
-        if number <= self.above:
-            return f"is too small; give more than {self.above:g}"
-        if _as_float(number) == math.inf:  # a whole number of 400 digits
-            return "is too large; give a smaller number"
-        if self.within and not _is_in(self.within, number):
-            return f"is not in {self.within}; give a number in it"
-        return ""
-
-    def _shown_choices(self) -> list[str]:
-        return [choice for choice in self.choices if choice != CUSTOM]
 
     def explain(self, value: Any) -> str:
         """Return the help of the setting, such as "peak learning rate, not scaled by workers;
@@ -192,6 +148,55 @@ class Declaration:
             text += f"; also --{', --'.join(self.aliases)}"
         return text
 
+    def _type_fault(self, value: Any) -> str:
+        wanted = type(self.default)
+        # `isinstance` would accept True as a whole number, because `bool` is a subclass of `int`.
+        if type(value) is wanted and (
+            wanted is not tuple or all(type(number) is float for number in value)
+        ):
+            return ""
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+        fault = f"is not {names.get(wanted, 'a list of numbers')}"
+        if self.choices:
+            hint = list_names(self._shown_choices())
+        elif self.unit == PIXELS:
+            hint = hint_for_square_size(value)
+        else:
+            hint = ""
+        return f"{fault}; {hint}" if hint else fault
+
+    def _text_fault(self, value: str) -> str:
+        if self.choices and value not in (*self.choices, self.default):
+            return f"is unknown; {hint_for_value(self.name, value, self._shown_choices())}"
+        # bytes that are not UTF-8 arrive as surrogates, which `ignore` drops
+        is_utf8 = value == value.encode(errors="ignore").decode()
+        return "" if is_utf8 else "has bytes that are not UTF-8; rename the file, or write UTF-8"
+
+    def _number_fault(self, value: Any) -> str:
+        """Return what is wrong with a number, or with the first wrong number of a tuple."""
+        if not isinstance(value, tuple):
+            return self._out_of_bounds(value)
+        for number in value:
+            if fault := self._out_of_bounds(number):
+                return f"has {number}, which {fault}"
+        return ""
+
+    def _out_of_bounds(self, number: Any) -> str:
+        if isinstance(number, float) and not math.isfinite(number):
+            return "is not finite; give a number"
+        if number < self.at_least:
+            return f"is too small; give {self.at_least} or more"
+        if number <= self.above:
+            return f"is too small; give more than {self.above:g}"
+        if _as_float(number) == math.inf:  # a whole number of 400 digits
+            return "is too large; give a smaller number"
+        if self.within and not _is_in(self.within, number):
+            return f"is not in {self.within}; give a number in it"
+        return ""
+
+    def _shown_choices(self) -> list[str]:
+        return [choice for choice in self.choices if choice != CUSTOM]
+
 
 def setting(
     group: str,
@@ -201,17 +206,36 @@ def setting(
     *,
     aliases: str = "",
     choices: str | Iterable[str] = (),
-    **more: Any,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    within: str = "",
+    per_worker: bool = False,
+    compared: bool = True,
+    dropped_to: Any = None,
+    if_not_stored: Any = None,
+    expands_home: bool = True,
 ) -> Any:
     """Declare a setting in a class: `epochs: int = setting(...)`.
 
     `Settings` keeps the declaration, and puts the default in its place. `Any` lets type checkers
-    accept the line. `aliases` are separated by spaces, and `choices`, if they are one text, by "|".
-    All parameters are fields of `Declaration`.
+    accept the line. The parameters are fields of `Declaration`, except that `aliases` are separated
+    by spaces, and `choices`, if they are one text, by "|".
     """
-    listed = tuple(choices.split("|") if isinstance(choices, str) else choices)
     return Declaration(
-        group, default, meaning, unit, aliases=tuple(aliases.split()), choices=listed, **more
+        group,
+        default,
+        meaning,
+        unit,
+        aliases=tuple(aliases.split()),
+        choices=tuple(choices.split("|") if isinstance(choices, str) else choices),
+        at_least=at_least,
+        above=above,
+        within=within,
+        per_worker=per_worker,
+        compared=compared,
+        dropped_to=dropped_to,
+        if_not_stored=if_not_stored,
+        expands_home=expands_home,
     )
 
 

@@ -1,21 +1,22 @@
 """A `Draft` holds the settings of a run and where each comes from, before a `Recipe` and
 `RunOptions` are made of them.
 
-A value comes from a recipe, from a line of the user's recipe file, or from a flag. A flag is
-stronger than a file's line, which is stronger than a recipe. `RULES` list which settings need
-certain values of others. A setting that needs a value which a stronger one does not have is usually
-dropped, and the run prints a note. If none is stronger, that is an error:
+A value comes from a recipe, from a line of the user's recipe file or of one that it extends, or
+from a flag. A flag is stronger than a file's line, which is stronger than a recipe. `RULES` list
+which settings need certain values of others. A setting that needs a value which a stronger one does
+not have is usually dropped, and the run prints a note. If none is stronger, that is an error:
 
     draft = settings.draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
     draft.resolve({"schedule": "cosine"}).drop_notes
         ("milestones 30.0,60.0 is left out: it needs --schedule step",)
     draft.resolve({"schedule": "cosine", "milestones": (30.0,)}).faults  # both are flags
-        (("milestones", "milestones: (30.0,) needs --schedule step"),)
+        ("milestones: (30.0,) needs --schedule step",)
     Recipe.from_draft(draft.complete({"epochs": 30}))  # `complete` raises an error for faults
 """
 
 import enum
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -29,10 +30,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Source(enum.IntEnum):
     """Where a setting's value comes from, weakest first."""
 
-    # a named recipe, a file that the user's file extends, a run that is resumed, or a default
-    RECIPE = 0
-    FILE = 1  # the user's own recipe file
-    FLAG = 2  # a flag, or a keyword in Python
+    RECIPE = 0  # a named recipe, a run that is resumed, or a default
+    EXTENDED = 1  # a file that the user's own recipe file extends
+    FILE = 2  # the user's own recipe file
+    FLAG = 3  # a flag, or a keyword in Python
 
 
 class SourcedValue(NamedTuple):
@@ -79,22 +80,18 @@ class SourcedValue(NamedTuple):
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
         value = self.declared.convert(self.value)
-        # any text may be a path, as that of `class_weights`; but `name` never is
-        if self.is_chosen and isinstance(value, str) and self.name != "name":
+        if self.is_chosen and isinstance(value, str) and self.declared.expands_home:
             value = expand_home(value)
         return self._replace(value=value)
 
 
-class Draft(NamedTuple):
+@dataclass(frozen=True)
+class Draft:
     """Settings with their sources. They need not be valid before `resolve`."""
 
     values: Mapping[str, SourcedValue]
-    # Of `resolve`: lines about dropped settings, and pairs (setting, error text) for invalid
-    # settings and for broken rules that changed nothing.
-    drop_notes: tuple[str, ...] = ()
-    faults: tuple[tuple[str, str], ...] = ()
 
-    def resolve(self, given: Mapping[str, Any], resumes: bool = False) -> "Draft":
+    def resolve(self, given: Mapping[str, Any], *, resumes: bool = False) -> "Resolved":
         """Return this draft with the flags `given` over its values, after all checks.
 
         Values get their settings' types where that is possible. Then each is checked by itself, and
@@ -111,52 +108,54 @@ class Draft(NamedTuple):
             if rule.only_new_runs and (resumes or not resolution.is_of_user(rule)):
                 continue
             resolution.apply(rule)
-        return Draft(resolution.values, tuple(resolution.notes), tuple(resolution.faults))
+        return Resolved(resolution.values, tuple(resolution.notes), tuple(resolution.faults))
 
-    def complete(self, given: Mapping[str, Any] = _NOTHING, resumes: bool = False) -> "Draft":
+    def complete(self, given: Mapping[str, Any] = _NOTHING, *, resumes: bool = False) -> "Resolved":
         """Return what `resolve` returns, or raise a ValueError that lists all faults."""
-        draft = self.resolve(given, resumes)
-        if draft.faults:
-            raise ValueError("; ".join(text for _, text in draft.faults))
-        return draft
+        resolved = self.resolve(given, resumes=resumes)
+        if resolved.faults:
+            raise ValueError("; ".join(resolved.faults))
+        return resolved
 
     def plain_values(self) -> dict[str, Any]:
         """Return the values without their sources."""
         return {name: sourced.value for name, sourced in self.values.items()}
 
+
+@dataclass(frozen=True)
+class Resolved(Draft):
+    """A draft after all checks. Its values are valid if there are no faults."""
+
+    drop_notes: tuple[str, ...]  # lines about settings that a rule has dropped or replaced
+    faults: tuple[str, ...]  # errors of invalid settings, and of broken rules that changed nothing
+
     def sources_of_chosen(self) -> dict[str, Source]:
         """Return the settings that the user chose and no rule has changed, with their sources."""
-        sources = {}
-        for name, sourced in self.values.items():
-            if sourced.is_chosen:
-                sources[name] = sourced.source
-        return sources
+        return {name: sourced.source for name, sourced in self.values.items() if sourced.is_chosen}
 
 
 class _Resolution:
     """The values of a draft while `Draft.resolve` applies the rules to them."""
 
     def __init__(self, values: Mapping[str, SourcedValue]) -> None:
-        self.values = dict[str, SourcedValue]()
-        self.notes = list[str]()  # lines about dropped settings
-        # pairs (setting, error text), because a setting can have several
-        self.faults = list[tuple[str, str]]()
-        for name, sourced in values.items():
-            converted = sourced.converted()
-            self.values[name] = converted
-            text = converted.declared.wrong(converted.value)
+        self.values = {name: sourced.converted() for name, sourced in values.items()}
+        self.notes = list[str]()
+        self.faults = list[str]()
+        # settings whose values are wrong whatever the others are: no rule reads or changes them
+        self._invalid = set[str]()
+        for name, sourced in self.values.items():
+            text = sourced.declared.fault(sourced.value)
             if text:
                 self._add_fault(name, text)
-        # settings whose values are wrong whatever the others are: no rule reads or changes them
-        self._invalid = {name for name, _ in self.faults}
+                self._invalid.add(name)
 
     def is_of_user(self, rule: Rule) -> bool:
-        """Return whether the user, or a file that the user's file extends, gives one of the settings
-        that a rule has or reads. If not, all may be those of a stored run, as in `recipe_from_dict`.
+        """Return whether the user's file, one that it extends, or a flag gives one of the settings
+        that a rule has or reads. If not, all may be those of a stored run.
         """
         involved = {*rule.names, *rule.reads} & self.values.keys()
         sourced = [self.values[name] for name in involved]
-        return any(value.is_chosen or value.line for value in sourced)
+        return any(value.source > Source.RECIPE and not value.by_rule for value in sourced)
 
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, do for each of its settings what `on_break` has."""
@@ -167,50 +166,39 @@ class _Resolution:
         for name in rule.names:
             if not self._is_valid(name) or not self.values[name].would_be_lost:
                 continue
-            if isinstance(rule.on_break, Replace):
-                (needed,) = rule.reads
-                self._replace(needed, rule.on_break.value, name, text)
-            elif rule.on_break == "drop":
-                others = [self.values[other] for other in rule.reads if other != name]
-                strength = max(other.source for other in others)
-                self._drop(name, strength, text)
-            else:
+            if rule.on_break == "error":
                 self._add_fault(name, text)
+            else:
+                self._give_way(rule, name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
 
-    def _drop(self, name: str, strength: Source, text: str) -> None:
-        """Drop a setting, or add a fault if the user chose it and it is not weaker."""
-        dropped = self.values[name]
-        if dropped.is_chosen and dropped.source >= strength:
-            self._add_fault(name, text)
-            return
-        self._set(name, dropped.declared.dropped_to, strength)
-        if dropped.needs_note:
-            shown = show_value(dropped.value)
-            reason = _reason(text)
-            self.notes.append(f"{name} {shown} is left out: it {reason}")
-
-    def _replace(self, needed: str, value: Any, name: str, text: str) -> None:
-        """Give the setting that the rule of `name` reads another value, or add a fault of `name` if
-        the user chose the old value and it is not weaker.
+    def _give_way(self, rule: Rule, name: str, text: str) -> None:
+        """Give another value to the setting `name` of a broken rule, or to the one that the rule
+        reads, with a note. If the user chose the value that would go, and what it would give way
+        to is not stronger, add a fault instead.
         """
-        old = self.values[needed]
-        strength = self.values[name].source
+        if isinstance(rule.on_break, Replace):
+            (loser,) = rule.reads
+            new = rule.on_break.value
+            strength = self.values[name].source
+        else:
+            loser = name
+            new = self.values[name].declared.dropped_to
+            strength = max(self.values[other].source for other in rule.reads if other != name)
+        old = self.values[loser]
         if old.is_chosen and old.source >= strength:
             self._add_fault(name, text)
             return
-        self._set(needed, value, strength)
+        self.values[loser] = SourcedValue(old.declared, new, strength, by_rule=True)
+        reason = text.partition(";")[0]  # without the fix
         shown = show_value(old.value)
-        new = show_value(value)
-        change = f"becomes {new}" if new else "is left out"
-        reason = _reason(text)
-        self.notes.append(f"{needed} {shown} {change}: {name} {reason}")
-
-    def _set(self, name: str, value: Any, source: Source) -> None:
-        declared = self.values[name].declared
-        self.values[name] = SourcedValue(declared, value, source, by_rule=True)
+        if loser != name:
+            change = f"becomes {show_value(new)}" if show_value(new) else "is left out"
+            self.notes.append(f"{loser} {shown} {change}: {name} {reason}")
+        elif old.needs_note:
+            self.notes.append(f"{name} {shown} is left out: it {reason}")
 
     def _add_fault(self, name: str, text: str) -> None:
         """Add an error about a value. If a file gives it, the error starts with the line there."""
@@ -218,9 +206,4 @@ class _Resolution:
         message = f"{name}: {sourced.value!r} {text}"
         if sourced.line:
             message = f"{sourced.line}: {message}"
-        self.faults.append((name, message))
-
-
-def _reason(text: str) -> str:
-    """Return a rule's text without the fix."""
-    return text.partition(";")[0]
+        self.faults.append(message)

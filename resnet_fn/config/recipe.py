@@ -36,7 +36,11 @@ class Recipe(Settings):
     """
 
     name: str = setting(
-        "recipe", "custom", "name of the recipe, used to name the run folder", per_worker=True
+        "recipe",
+        "custom",
+        "name of the recipe, used to name the run folder",
+        per_worker=True,
+        expands_home=False,
     )
 
     dataset: str = _data(

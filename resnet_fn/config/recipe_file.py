@@ -7,35 +7,22 @@ recipe file.
 """
 
 import json
-import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from resnet_fn.config.draft import Draft, Source, SourcedValue
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import OF_ONE_START, RunOptions
-from resnet_fn.config.path_hints import near_path
-from resnet_fn.config.reading import read_regular
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import dropped
-from resnet_fn.config.setting_names import all_names, hint_for_setting
+from resnet_fn.config.setting_names import all_names, hint_for_setting, setting_name
 from resnet_fn.config.settings import draft_of
-from resnet_fn.config.values import expand_home, to_dict
+from resnet_fn.config.toml_file import ENDING, Entry, read_toml
+from resnet_fn.config.values import expand_home
 
-ENDING = ".toml"
 FORMAT = 1  # the file's format, in the line `format`
-_LARGEST = 1 << 20  # bytes of a recipe file
 _DECLARED = Recipe.declarations | RunOptions.declarations
-_NAMES = all_names(Recipe, RunOptions)
-
-
-class Entry(NamedTuple):
-    """What a recipe file has about one name."""
-
-    value: Any
-    line: str  # "mine.toml line 3"
+_NAMES = all_names(_DECLARED)
 
 
 def read_recipe_file(
@@ -48,12 +35,11 @@ def read_recipe_file(
     entries = read_toml(path)
     _check_format(entries.pop("format", None))
     base = _base_of(path, entries.pop("extends", None), named, extended_by)
-    # The name counts as chosen, so that a file always has a chosen setting: `recipes.chosen`.
-    values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem, Source.FILE)}
+    values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem)}
     written_as: dict[str, str] = {}  # setting → its name in this file, for example an alias
     faults = []
     for written, (value, line) in entries.items():
-        word = written.replace("-", "_")
+        word = setting_name(written)
         name = _NAMES.get(word)
         if name is None:
             hint = hint_for_setting(word, _NAMES)
@@ -65,6 +51,8 @@ def read_recipe_file(
             )
         else:
             written_as[name] = written
+            # converted here, because ~ is the home folder only in what the user chose, which a
+            # value is no longer when its file is extended
             values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line).converted()
     if faults:
         raise ValueError("; ".join(faults))
@@ -106,55 +94,11 @@ def _read_extended(
     # written, because this file may change what the rules read. The rules for new runs wait until
     # then, when it is known whether the run is new.
     draft.complete(resumes=True)
-    return Draft(
-        {name: value._replace(source=Source.RECIPE) for name, value in draft.values.items()}
-    )
-
-
-def read_toml(path: Path) -> dict[str, Entry]:
-    """Read a TOML file without sections, and map each name to its entry."""
-    try:
-        data = read_regular(path, _LARGEST)
-        text = data.decode("utf-8-sig", "surrogateescape")
-        # with a line break at the end, an error in the last line has a line's number, too
-        settings = tomllib.loads(text + "\n")
-    except FileNotFoundError:
-        nearest = near_path(path, f"give a recipe's name, or a file that ends in {ENDING}")
-        raise ValueError(f"{path}: does not exist; {nearest}") from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
-    except RecursionError:
-        raise ValueError(
-            f"{path}: is nested too deeply; write one name = value for each setting"
-        ) from None
-    except ValueError as error:  # also a number of more than 4300 digits
-        how_to_write = (
-            "put texts in quotes, write true and false, and write several numbers as [1, 2]"
-        )
-        raise ValueError(f"{path}: is not a TOML file: {error}; {how_to_write}") from None
-    entries = {}
-    for word, value in settings.items():
-        line = f"{path} line {_line_number(word, text)}"
-        if isinstance(value, dict):
-            raise ValueError(
-                f"{line}: {word}: a recipe file has no sections or tables; write name = value for "
-                "each setting"
-            )
-        entries[word] = Entry(value, line)
-    return entries
-
-
-def _line_number(word: str, text: str) -> int:
-    """Return the number of the first line in a TOML text that begins with a name, or 1.
-
-    A line inside a text of three quotes can look like the name's line, and then its number is
-    returned.
-    """
-    key = re.escape(word)
-    # after spaces the name, quoted or not, and "=" (or "." of a section), or the section [name]
-    match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
-    before = text[: match.start()] if match else ""
-    return before.count("\n") + 1
+    extended = {}
+    for name, sourced in draft.values.items():
+        source = min(sourced.source, Source.EXTENDED)
+        extended[name] = sourced._replace(source=source)
+    return Draft(extended)
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
@@ -162,21 +106,18 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
 
     It leaves out options of one start, and settings without effect, which no file may have.
     """
-    usual = to_dict(RunOptions())
-    values = to_dict(recipe) | {
-        name: value
-        for name, value in to_dict(options).items()
-        if value != usual[name] and name not in OF_ONE_START
-    }
-    rejected = dropped(to_dict(recipe) | to_dict(options))
+    usual = vars(RunOptions())
+    of_both = vars(recipe) | vars(options)
+    rejected = dropped(of_both)
     groups: dict[str, str] = {}  # title → lines
-    for name, value in values.items():
-        declared = _DECLARED[name]
-        # A rule takes nothing from a setting that is off (0, false, empty) when it is dropped.
-        is_off = not value and not declared.dropped_to
-        if name not in rejected or is_off:
-            # JSON's values are valid TOML, except DEL, which must be escaped
-            line = f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
-            groups[declared.group] = groups.get(declared.group, "") + line
+    for name, value in of_both.items():
+        in_file = SourcedValue(_DECLARED[name], value, Source.FILE)
+        is_left_out = name in OF_ONE_START or value == usual.get(name)
+        if is_left_out or (name in rejected and in_file.would_be_lost):
+            continue
+        # JSON's values are valid TOML, except DEL, which must be escaped
+        line = f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+        group = in_file.declared.group
+        groups[group] = groups.get(group, "") + line
     parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
     return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")

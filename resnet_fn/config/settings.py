@@ -16,6 +16,21 @@ Wherever settings are merged, that takes three steps, which `draft.py` explains:
     draft = draft.complete({"seed": 2})    # flags over them, all checks, all rules
     recipe = Recipe.from_draft(draft)      # the settings alone
 
+All ways to make a recipe or options:
+
+    made by                             counts as given      checks, rules   `chosen`
+    Recipe(seed=1)                      seed                 all             seed
+    changed(recipe, seed=1)             seed                 all             recipe's, and seed
+    dataclasses.replace(recipe, seed=1) what is no default   all             None
+    copy, pickle                        nothing              none            None
+    Recipe.from_draft(draft)            nothing              the draft's     the draft's
+    Recipe.unchecked({"seed": 1})       nothing              none            None, or as passed
+    stored.recipe_from_dict(...)        nothing              not new runs'   None
+
+`dataclasses.replace` passes all settings, so that a default which its caller asks for looks like
+one that nobody asked for. A rule may replace it: with a recipe of several labels,
+`dataclasses.replace(recipe, loss="cross_entropy")` keeps bce, where `changed` raises an error.
+
 In Python, rules about a recipe's settings together with options, such as accumulate with
 sync_batchnorm, are checked when the run is built.
 """
@@ -23,11 +38,10 @@ sync_batchnorm, are checked when the run is built.
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from resnet_fn.config.declaration import Declaration
-from resnet_fn.config.draft import Draft, Source, SourcedValue
+from resnet_fn.config.draft import Draft, Resolved, Source, SourcedValue
 from resnet_fn.config.setting_names import check_names
 
 
@@ -40,13 +54,13 @@ class Settings:
             keep_last: int = setting("logs and checkpoints", 3, "checkpoints to keep")
 
     `chosen` has the settings that the user chose, by a flag, a line of the user's recipe file or a
-    keyword, and where each comes from. Copies by `dataclasses.replace`, `copy` and `pickle` do not
-    keep it, and `==` ignores it.
+    keyword, and where each comes from; None: not known, as in copies by `dataclasses.replace`,
+    `copy` and `pickle`. `==` ignores it.
     """
 
     # A slot, so that `vars` has the settings and nothing else.
     __slots__ = ("chosen",)
-    chosen: dict[str, Source]
+    chosen: dict[str, Source] | None
     declarations: ClassVar[dict[str, Declaration]] = {}  # of the settings, by name
     __signature__: ClassVar[inspect.Signature]  # what `help` and editors show
     # Dataclasses have it; type checkers need the line to accept `dataclasses.replace`.
@@ -60,67 +74,44 @@ class Settings:
         cls.declarations = {**cls.declarations}  # a copy, so that the base class keeps its own
         for name, value in [*vars(cls).items()]:
             if isinstance(value, Declaration):
-                value.name = name
                 setattr(cls, name, value.default)
                 cls.declarations[name] = value
             elif name in cls.declarations:  # a user's subclass of `Recipe` with another default
                 cls.declarations[name] = dataclasses.replace(cls.declarations[name], default=value)
-        lines = ""
-        for name, declared in cls.declarations.items():
-            lines += f"        {name}: {declared.explain(declared.default)}\n"
-        about = (cls.__doc__ or "").rstrip()
-        cls.__doc__ = f"{about}\n\n    Attributes:\n{lines}"
+        cls.__doc__ = _with_attributes(cls)
+        # `init=False`: an `__init__` with defaults could not tell which settings were given.
         dataclasses.dataclass(frozen=True, kw_only=True, init=False)(cls)
-        # `__init__` itself has only **keywords.
-        cls.__signature__ = inspect.Signature(
-            [
-                inspect.Parameter(
-                    field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=field.default,
-                    annotation=field.type,
-                )
-                for field in dataclasses.fields(cls)
-            ]
-        )
+        cls.__signature__ = _signature_of(cls)
 
     def __init__(self, **keywords: Any) -> None:
         """Check the keywords as flags over the defaults, and take the values that result."""
-        check_names(keywords, type(self))
+        check_names(keywords, self.declarations, caller=type(self).__name__.lower())
         # `dataclasses.replace` passes all settings, whichever its caller gave. So if all are passed,
-        # only those that differ from their defaults are checked as flags, and none counts as chosen:
-        # with Adam, `replace(recipe, nesterov=True)` is no error, and nesterov stays False.
+        # only those that differ from their defaults are checked as flags: with Adam,
+        # `replace(recipe, nesterov=True)` is no error, and nesterov stays False.
         is_copy = keywords.keys() == self.declarations.keys()
-        if is_copy:
-            keywords = {
-                name: value
-                for name, value in keywords.items()
-                if not self.declarations[name].is_default(value)
-            }
-        defaults = {
-            name: SourcedValue(declared, declared.default)
-            for name, declared in self.declarations.items()
-        }
-        draft = Draft(defaults).complete(keywords)
-        self._fill(draft.plain_values(), {} if is_copy else draft.sources_of_chosen())
+        draft = _defaults(self).complete(_not_default(self, keywords) if is_copy else keywords)
+        self._fill(draft.plain_values(), None if is_copy else draft.sources_of_chosen())
 
-    def _fill(self, values: Mapping[str, Any], chosen: Mapping[str, Source]) -> None:
+    def _fill(self, values: Mapping[str, Any], chosen: Mapping[str, Source] | None) -> None:
         """Set each setting, and `chosen`. Missing settings get their defaults, and names that are no
         settings of this class are ignored.
         """
         for name, declared in self.declarations.items():
             vars(self)[name] = values.get(name, declared.default)  # `vars`: the class is frozen
-        sources = {name: chosen[name] for name in self.declarations if name in chosen}
+        sources = None
+        if chosen is not None:
+            sources = {name: chosen[name] for name in self.declarations if name in chosen}
         object.__setattr__(self, "chosen", sources)
 
     @classmethod
-    def from_draft(cls, draft: Draft) -> Self:
-        """Make a recipe or options of the draft's values, without further checks."""
+    def from_draft(cls, draft: Resolved) -> Self:
+        """Make a recipe or options of a draft's values, which have been checked."""
         return cls.unchecked(draft.plain_values(), draft.sources_of_chosen())
 
     @classmethod
     def unchecked(
-        cls, values: Mapping[str, Any], chosen: Mapping[str, Source] = MappingProxyType({})
+        cls, values: Mapping[str, Any], chosen: Mapping[str, Source] | None = None
     ) -> Self:
         """Make a recipe or options without checks.
 
@@ -135,8 +126,50 @@ class Settings:
         return vars(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the settings of a copy. None of them is chosen."""
-        self._fill(state, {})
+        """Take the settings of a copy. Which of them are chosen is not known."""
+        self._fill(state, None)
+
+
+def _with_attributes(settings_class: type[Settings]) -> str:
+    """Return the docstring of a class with a line for each setting."""
+    lines = ""
+    for name, declared in settings_class.declarations.items():
+        lines += f"        {name}: {declared.explain(declared.default)}\n"
+    about = (settings_class.__doc__ or "").rstrip()
+    return f"{about}\n\n    Attributes:\n{lines}"
+
+
+def _signature_of(settings_class: type[Settings]) -> inspect.Signature:
+    """Return the signature with a keyword for each setting: `__init__` itself has **keywords."""
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=field.type,
+            )
+            for field in dataclasses.fields(settings_class)
+        ]
+    )
+
+
+def _defaults(config: Settings) -> Draft:
+    return Draft(
+        {
+            name: SourcedValue(declared, declared.default)
+            for name, declared in config.declarations.items()
+        }
+    )
+
+
+def _not_default(config: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the values that differ from their settings' defaults."""
+    return {
+        name: value
+        for name, value in values.items()
+        if not config.declarations[name].is_default(value)
+    }
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -155,11 +188,8 @@ def draft_of(*configs: Settings) -> Draft:
 
 def chosen_or_not_default(config: Settings) -> dict[str, Any]:
     """Return the settings that the user chose or that differ from their defaults."""
-    return {
-        name: value
-        for name, value in vars(config).items()
-        if name in config.chosen or not config.declarations[name].is_default(value)
-    }
+    chosen = {name: getattr(config, name) for name in config.chosen or {}}
+    return _not_default(config, vars(config)) | chosen
 
 
 def changed(config: AnySettings, **given: Any) -> AnySettings:
@@ -171,12 +201,14 @@ def changed(config: AnySettings, **given: Any) -> AnySettings:
     or has no effect, or if an older value contradicts it, as a warm-up of 10 epochs does to
     `epochs=5`.
     """
-    check_names(given, type(config))
+    check_names(given, config.declarations, caller=type(config).__name__.lower())
     draft = draft_of(config).complete(given)
-    # `draft_of` takes all values for a recipe's, so that those of `given` are stronger. What was
-    # chosen is put back here, except what a rule has set.
-    still_chosen = {
-        name: source for name, source in config.chosen.items() if not draft.values[name].by_rule
-    }
-    chosen = still_chosen | draft.sources_of_chosen()
+    chosen = None
+    if config.chosen is not None:
+        # `draft_of` takes all values for a recipe's, so that those of `given` are stronger. What
+        # was chosen is put back here, except what a rule has set.
+        still_chosen = {
+            name: source for name, source in config.chosen.items() if not draft.values[name].by_rule
+        }
+        chosen = still_chosen | draft.sources_of_chosen()
     return type(config).unchecked(draft.plain_values(), chosen)

@@ -15,7 +15,8 @@ def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:
     """Make a recipe from the dict that `to_dict` has made and a checkpoint has stored."""
     # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have; a
     # draft drops these.
-    return Recipe.from_draft(draft_of(_stored_recipe(settings)).complete())
+    draft = draft_of(_stored_recipe(settings)).complete(resumes=True)
+    return Recipe.unchecked(draft.plain_values())
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
@@ -53,7 +54,8 @@ def stored_settings(
     Settings that a run has not stored get the values that `if_not_stored` declares. A
     ValueError for an unknown setting starts with `caller`, by default the class.
     """
-    check_names(stored, settings_class, caller=caller)
+    caller = caller or settings_class.__name__.lower()
+    check_names(stored, settings_class.declarations, caller=caller)
     values = {
         name: declared.convert(stored.get(name, declared.if_not_stored))
         for name, declared in settings_class.declarations.items()

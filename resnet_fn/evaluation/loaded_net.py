@@ -27,7 +27,7 @@ from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.picture import open_picture
 from resnet_fn.models import build_net
 from resnet_fn.models.untrained import saved_state
-from resnet_fn.recipes import chosen
+from resnet_fn.recipes import chosen_or_different
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
@@ -184,7 +184,7 @@ def load_weight_file(
     On worker 0, prints what is read.
     """
     weights = read_weights(file, which)
-    recipe, weights = suit_weights(recipe, weights, chosen(recipe))
+    recipe, weights = suit_weights(recipe, weights, chosen_or_different(recipe))
     if workers.is_main:
         say(*describe_source(weights))
     dataset = open_dataset(

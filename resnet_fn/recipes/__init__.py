@@ -5,7 +5,6 @@ Only the accuracy of `digits` was measured with this package. All other accuraci
 the sources.
 """
 
-import copy
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,9 @@ from resnet_fn.config.draft import Draft, Source
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import ENDING, read_recipe_file
+from resnet_fn.config.recipe_file import read_recipe_file
 from resnet_fn.config.settings import changed, draft_of
+from resnet_fn.config.toml_file import ENDING
 
 RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
@@ -26,8 +26,8 @@ def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
     `digits(epochs=2)`.
     """
     name = build.__name__
-    # no setting of a copy counts as typed by the user
-    RECIPES[name] = copy.copy(changed(build(), name=name))
+    values = {**vars(build()), "name": name}
+    RECIPES[name] = Recipe.unchecked(values, chosen={})  # the user chose none of them
 
     @functools.wraps(build)
     def varied(**values: Any) -> Recipe:
@@ -285,21 +285,22 @@ def load_recipe(name: str) -> Draft:
     return draft_of(recipe(name), RunOptions())
 
 
-def chosen(recipe: Any) -> set[str]:
-    """Return the names of the settings of a `Recipe` that the user chose.
+def chosen_or_different(recipe: Recipe) -> set[str]:
+    """Return the names of the settings that the user chose.
 
     A copy, as of `dataclasses.replace`, does not know them: its settings in `differences` count.
     """
-    return {*(recipe.chosen or differences(recipe))}
+    return {*(differences(recipe) if recipe.chosen is None else recipe.chosen)}
 
 
-def demanded(recipe: Any) -> set[str]:
-    """Return the settings in `chosen` that are not from a recipe file.
+def demanded(recipe: Recipe) -> set[str]:
+    """Return the settings in `chosen_or_different` that are not from a recipe file.
 
     A run writes its recipe file without knowing which settings the next run's data or weights make
     useless, so that these are no mistake there.
     """
-    return {name for name in chosen(recipe) if recipe.chosen.get(name) is not Source.FILE}
+    sources = recipe.chosen or {}
+    return {name for name in chosen_or_different(recipe) if sources.get(name) is not Source.FILE}
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from resnet_fn.models import MODELS, build_net, check_model
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
-from resnet_fn.recipes import chosen, demanded
+from resnet_fn.recipes import chosen_or_different, demanded
 from resnet_fn.run.custom_net import watch_first_update
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime import instructions, process
@@ -176,7 +176,7 @@ def build_run(
     # Before `read_start`, whose recipe does not know where its settings come from.
     strict = set() if checkpoint else demanded(recipe)
     if not custom and not checkpoint:
-        recipe, source = read_start(recipe, chosen(recipe))
+        recipe, source = read_start(recipe, chosen_or_different(recipe))
         check_buildable(recipe)
         check_model(recipe.model)  # before the data set, which can take minutes to read
         check_settings(workers, recipe)  # each worker read its own file

@@ -132,7 +132,10 @@ def _read_settings(
             "monitor: 'map' needs images with several labels; give top1, macro_f1 or loss"
         )
     check_names(
-        chosen, Recipe, RunOptions, caller="fit", useless={*_OF_RECIPES, *NOT_OF_FIT.split()}
+        chosen,
+        Recipe.declarations | RunOptions.declarations,
+        caller="fit",
+        useless={*_OF_RECIPES, *NOT_OF_FIT.split()},
     )
     if not are_classes(split.labels):
         got = describe(split.labels)

@@ -9,9 +9,10 @@ import pytest
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import read_recipe_file, read_toml, recipe_text
+from resnet_fn.config.recipe_file import read_recipe_file, recipe_text
 from resnet_fn.config.settings import chosen_or_not_default, draft_of
 from resnet_fn.config.stored import draft_of_run
+from resnet_fn.config.toml_file import read_toml
 from resnet_fn.config.values import to_dict
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.train import parse
@@ -140,7 +141,7 @@ def test_what_a_flag_drops_is_not_chosen():
     )
     assert [line.split()[0] for line in left_out] == ["check_files", "max_skips"]
     assert options.chosen == {}
-    assert sorted(recipe.chosen) == ["dataset", "name", "precision"]
+    assert sorted(recipe.chosen) == ["dataset", "precision"]
     draft_of(recipe, RunOptions()).complete(chosen_or_not_default(options))
 
 

@@ -52,7 +52,7 @@ def write_hub(written, entries, root=Path()):
 
 
 def start(recipe):
-    return read_start(recipe, recipes.chosen(recipe))
+    return read_start(recipe, recipes.chosen_or_different(recipe))
 
 
 def finetuned(weights, **given):
@@ -150,7 +150,7 @@ def test_a_dropped_resize_is_the_files(hub):
 def test_a_copy_has_not_chosen_what_rules_drop():
     recipe = changed(recipes.finetune(weights="w.ckpt", eval_resize=256), image_size=320)
     assert recipe.eval_resize == 0
-    assert "eval_resize" not in recipes.chosen(recipe)
+    assert "eval_resize" not in recipes.chosen_or_different(recipe)
 
 
 def test_sets_in_memory_take_mean_and_deviation_alone(hub):
