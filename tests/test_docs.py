@@ -169,6 +169,17 @@ def test_every_command_of_a_page_runs(page):
             )
 
 
+def test_no_two_pages_train_into_one_folder():
+    """A reader types several pages in one folder, and another recipe's run would be resumed."""
+    pages_of: dict[str, set[str]] = {}
+    for page in PAGES:
+        for block in blocks(page):
+            for folder in re.findall(r'(?:--out-dir |out_dir=")([\w./-]+)', block[2]):
+                pages_of.setdefault(folder, set()).add(page.name)
+    assert len(pages_of) > 20
+    assert not {folder: pages for folder, pages in pages_of.items() if len(pages) > 1}
+
+
 def lines_below_exits(text):
     """The lines of the ```text blocks that show what commands with another exit code than 0
     print.

@@ -10,6 +10,7 @@ To read the settings, follow one setting:
     setting_names     the names of all settings, and hints about others
     settings          the base class of recipe and options; its constructor checks the settings
     recipe, options   all settings
+    toml_file         reads a TOML file, with the number of each line
     recipe_file       reads and writes a recipe file
     stored            reads the settings that runs and checkpoints have stored
     cli               the parser of all commands, their lines of errors and exit codes

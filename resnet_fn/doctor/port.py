@@ -76,8 +76,10 @@ def resting_settings(location: str) -> list[str]:
         defaults = inspect.signature(layer).parameters
         lines = []
         for argument, new in layers[layer].items():
-            if argument in defaults and argument not in arguments:
-                old = defaults[argument].default
+            if argument not in defaults or argument in arguments:
+                continue
+            old = defaults[argument].default
+            if repr(old) != new:  # this MindSpore may have the new default already
                 lines.append(
                     f"{argument} uses the default {old!r}, which becomes {new}; "
                     f"write {argument}={old!r}{_OPPOSITE.get(argument, '')}"

@@ -277,7 +277,7 @@ def test_ctrl_c_ends_the_quick_starts_script(launcher, tmp_path):
     script = re.search(r"<!-- run: file mine.py -->\n```python\n(.+?)```", page, re.S)[1]
     run = tmp_path / "run"
     settings = f"epochs=50, eval_every=50, checkpoint_every=1, out_dir={str(run)!r}"
-    script = script.replace("epochs=5", settings).replace(', out_dir="runs/mine"', "")
+    script = script.replace("epochs=5", settings).replace(', out_dir="runs/fit"', "")
     (tmp_path / "mine.py").write_text(script)
     process = popen([sys.executable, str(tmp_path / "mine.py")])
     launcher.wait_for_update(run, process)

@@ -76,9 +76,11 @@ def is_left_out(name: str) -> bool:
 
 def list_folders(folder: str | Path) -> list[str]:
     """Return the sorted names of the folders in `folder`, or [] if it is no folder."""
-    return [
-        entry.name for entry in _entries(folder) if entry.is_dir() and not is_left_out(entry.name)
-    ]
+    if not Path(folder).is_dir():  # raises other errors, such as EIO, unlike os.path.isdir
+        return []
+    # sorted by name alone: a folder can have a million files
+    names = (entry.name for entry in os.scandir(folder) if entry.is_dir())
+    return sorted(name for name in names if not is_left_out(name))
 
 
 def list_loose_images(folder: str | Path) -> list[str]:
@@ -94,19 +96,14 @@ def list_left_out(folder: str | Path) -> list[str]:
     These are names for which `is_left_out` is true, and files without an image's ending, except
     documents.
     """
-    return [
+    if not Path(folder).is_dir():
+        return []
+    return sorted(
         entry.name
-        for entry in _entries(folder)
+        for entry in os.scandir(folder)
         if is_left_out(entry.name)
         or not (is_image(entry.name) or entry.is_dir() or entry.name.lower().endswith(_DOCUMENTS))
-    ]
-
-
-def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """Return what is directly in `folder`, sorted by name, or [] if it is no folder."""
-    if not Path(folder).is_dir():  # raises other errors, such as EIO, unlike os.path.isdir
-        return []
-    return sorted(os.scandir(folder), key=lambda entry: entry.name)
+    )
 
 
 def show_contents(folder: str | Path) -> str:

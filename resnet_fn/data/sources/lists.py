@@ -257,18 +257,22 @@ def _exists(data_dir: str, path: str) -> bool:
 
 def _check_contradictions(images: ImageList, several: bool) -> None:
     """Raise ValueError if two rows give one path different classes."""
-    _, first, inverse = np.unique(images.keys, return_index=True, return_inverse=True)
-    first = first[inverse]  # for each row, the first one with the same path
-    for row in np.flatnonzero(images.kind != images.kind[first]).tolist():
+    order = np.argsort(images.keys, kind="stable")
+    keys = images.keys[order]
+    repeats = np.flatnonzero(keys[1:] == keys[:-1]) + 1
+    later = order[repeats]
+    first = order[np.searchsorted(keys, keys[repeats])]
+    differ = images.kind[later] != images.kind[first]
+    for row, first_row in sorted(zip(later[differ].tolist(), first[differ].tolist(), strict=True)):
         path = images.paths[row]
-        if os.path.normpath(path) == os.path.normpath(images.paths[int(first[row])]):
+        if os.path.normpath(path) == os.path.normpath(images.paths[first_row]):
             now, before = (
-                ";".join(images.kinds[images.kind[number]]) for number in (row, first[row])
+                ";".join(images.kinds[images.kind[number]]) for number in (row, first_row)
             )
             fix = "write both on one line, with ;" if several else "keep one line"
             raise ValueError(
                 f"{images.line_of(row)}: {path} has class {now!r}, but line "
-                f"{images.lines[first[row]]} has {before!r}; {fix}"
+                f"{images.lines[first_row]} has {before!r}; {fix}"
             )
 
 
