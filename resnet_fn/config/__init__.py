@@ -16,6 +16,10 @@ To read the settings, follow one setting:
     cli               the parser of all commands, their lines of errors and exit codes
     shared_flags      flags of several commands, and flags that are made of settings
 
+Words: a setting is *given* if it is laid over others, *chosen* if the user gave it and no rule has
+changed it, and *dropped* if nothing uses it; a draft is *resolved* by checks and rules; what a run
+or checkpoint has of its settings is *stored*.
+
 The other modules need not be read for this. `hints`, `flag_hints`, `path_hints`, `foreign_flags`
 and `wording` make parts of messages, `values` converts values to texts and JSON, `printing` prints,
 `reading` reads files of others, `output_paths` checks what a command is to write and has what helps

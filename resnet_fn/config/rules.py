@@ -48,14 +48,12 @@ class Rule(NamedTuple):
     # replaced by the value of epochs.
     text: str
     # What happens to each setting that needs a broken condition, unless it has nothing to lose
-    # (`SourcedValue.would_be_lost`). A flag is stronger than a file's line, and that than a recipe.
-    #   "drop"    If the user chose the setting, and none of those that the condition reads is
-    #             stronger: an error. Otherwise it gets `dropped_to`, with a note if somebody asked
-    #             for its value.
-    #   Replace   If the user chose the setting that the condition reads, and it is not weaker than
-    #             the one that needs the condition: an error of that one. Otherwise the setting that
-    #             the condition reads gets the value, with a note.
-    #   "error"   An error, whichever is stronger.
+    # (`SourcedValue.would_be_lost`):
+    #   "drop"    it gives way to those that the condition reads, and gets `dropped_to`
+    #   Replace   what the condition reads gives way to it, and gets the value of `Replace`
+    #   "error"   an error
+    # What the user chose gives way only to what is stronger, by `Source`; else that is an error,
+    # too. For what gives way, there is a note if somebody asked for its value.
     on_break: Literal["drop", "error"] | Replace = "drop"
     # whether stored runs, which may be older than the rule, and commands that resume one need not
     # obey it

@@ -34,16 +34,26 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
 def _stored_recipe(settings: Mapping[str, Any]) -> Recipe:
     """Make a recipe, without checks of its values, from what any version has stored."""
     settings = dict(settings)
-    rate = settings.pop("head_learning_rate", 0)  # the last layer's peak rate; 0: learning_rate
+    _read_head_learning_rate(settings)
+    _read_beta2(settings)
+    return stored_settings(Recipe, settings)
+
+
+def _read_head_learning_rate(settings: dict[str, Any]) -> None:
+    """Replace the last layer's peak learning rate, which earlier versions stored, by its factor."""
+    rate = settings.pop("head_learning_rate", 0)  # 0: learning_rate
     if rate:
         # A learning rate of 0 is rejected later, as in any recipe.
         settings["head_lr_factor"] = rate / (settings.get("learning_rate") or 1)
-    # Earlier versions stored an optimizer's own beta2 as a number, and 0.999 if it reads none. A
-    # typed 0.999 becomes 0, too, which means the same.
+
+
+def _read_beta2(settings: dict[str, Any]) -> None:
+    """Replace an optimizer's own beta2 by 0. Earlier versions stored it as a number, and 0.999 if
+    the optimizer reads none. A typed 0.999 becomes 0, too, which means the same.
+    """
     row = OPTIMIZERS.get(str(settings.get("optimizer")))
     if row and settings.get("beta2") == row.value_if_zero.get("beta2", 0.999):
         settings["beta2"] = 0.0
-    return stored_settings(Recipe, settings)
 
 
 def stored_settings(

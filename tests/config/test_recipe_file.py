@@ -111,7 +111,7 @@ def test_extended_files_obey_the_rules_of_new_runs():
     draft_of(recipe, RunOptions()).complete(chosen_or_not_default(options))
 
 
-def test_a_resume_does_not_apply_new_rules_to_extended_files():
+def test_resumed_extended_files_need_not_obey_new_rules():
     both = 'class_weights = "balanced"; sampling = "balanced"'
     write(f'extends = "finetune"; {both}', "base.toml")
     write('extends = "base.toml"; epochs = 3')
