@@ -79,7 +79,7 @@ class Settings:
             elif name in cls.declarations:  # a user's subclass of `Recipe` with another default
                 cls.declarations[name] = dataclasses.replace(cls.declarations[name], default=value)
         cls.__doc__ = _with_attributes(cls)
-        # `init=False`: a dataclass's `__init__` has defaults, so it cannot tell what was passed.
+        # `init=False`: a dataclass's own `__init__` does not know which settings were passed.
         dataclasses.dataclass(frozen=True, kw_only=True, init=False)(cls)
         cls.__signature__ = _signature_of(cls)
 
