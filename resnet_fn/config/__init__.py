@@ -10,15 +10,16 @@ To read the settings, follow one setting:
     setting_names     the names of all settings, and hints about others
     settings          the base class of recipe and options; its constructor checks the settings
     recipe, options   all settings
-    toml_file         reads a TOML file, with the number of each line
+    toml_file         reads the TOML of a recipe file, with the number of each line
     recipe_file       reads and writes a recipe file
     stored            reads the settings that runs and checkpoints have stored
     cli               the parser of all commands, their lines of errors and exit codes
     shared_flags      flags of several commands, and flags that are made of settings
 
 Words: a setting is *given* if it is laid over others, *chosen* if the user gave it and no rule has
-changed it, and *dropped* if nothing uses it; a draft is *resolved* by checks and rules; what a run
-or checkpoint has of its settings is *stored*.
+changed it, *extended* if a file has it that the user's file extends, and *dropped* if nothing uses
+it; a draft is *resolved* by checks and rules; what a run or checkpoint has of its settings is
+*stored*.
 
 The other modules need not be read for this. `hints`, `flag_hints`, `path_hints`, `foreign_flags`
 and `wording` make parts of messages, `values` converts values to texts and JSON, `printing` prints,

@@ -72,6 +72,13 @@ class Declaration:
         if self.if_not_stored is None:
             self.if_not_stored = self.default
 
+    def with_default(self, default: Any) -> "Declaration":
+        """Return this declaration with another default, as a subclass of a recipe may have it."""
+        values = {"dropped_to": self.dropped_to, "if_not_stored": self.if_not_stored}
+        others = {name: value for name, value in values.items() if value != self.default}
+        usual = dict.fromkeys(values)  # None: the new default
+        return dataclasses.replace(self, default=default, **{**usual, **others})
+
     @property
     def is_yes_no_auto(self) -> bool:
         """Return whether the flags are --setting and --no-setting, and files may have true or

@@ -31,7 +31,9 @@ class Source(enum.IntEnum):
     """Where a setting's value comes from, weakest first."""
 
     RECIPE = 0  # a named recipe, a run that is resumed, or a default
-    EXTENDED = 1  # a file that the user's own recipe file extends
+    # A file that the user's own recipe file extends. Its values give way like a recipe's, but the
+    # rules for new runs apply to them.
+    EXTENDED = 1
     FILE = 2  # the user's own recipe file
     FLAG = 3  # a flag, or a keyword in Python
 
@@ -58,6 +60,13 @@ class SourcedValue(NamedTuple):
         in one that it extends.
         """
         return self.source >= Source.FILE and not self.by_rule
+
+    @property
+    def is_typed(self) -> bool:
+        """Return whether somebody wrote the value for this run: the user chose it, or it is from a
+        file that the user's file extends.
+        """
+        return self.source >= Source.EXTENDED and not self.by_rule
 
     @property
     def would_be_lost(self) -> bool:
@@ -150,12 +159,11 @@ class _Resolution:
                 self._invalid.add(name)
 
     def is_of_user(self, rule: Rule) -> bool:
-        """Return whether the user's file, one that it extends, or a flag gives one of the settings
-        that a rule has or reads. If not, all may be those of a stored run.
+        """Return whether one of the settings that a rule has or reads is typed. If none is, all may
+        be those of a stored run.
         """
         involved = {*rule.names, *rule.reads} & self.values.keys()
-        sourced = [self.values[name] for name in involved]
-        return any(value.source > Source.RECIPE and not value.by_rule for value in sourced)
+        return any(self.values[name].is_typed for name in involved)
 
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, do for each of its settings what `on_break` has."""

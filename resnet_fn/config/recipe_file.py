@@ -51,8 +51,8 @@ def read_recipe_file(
             )
         else:
             written_as[name] = written
-            # converted here, because ~ is the home folder only in what the user chose, which a
-            # value is no longer when its file is extended
+            # Converted now, in which ~ becomes the home folder: later the value may be that of an
+            # extended file, in which it does not.
             values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line).converted()
     if faults:
         raise ValueError("; ".join(faults))
@@ -82,6 +82,7 @@ def _base_of(
 def _read_extended(
     path: Path, extends: str, named: Mapping[str, Recipe], extended_by: tuple[Path, ...]
 ) -> Draft:
+    """Return the draft of the recipe or file `extends`, which the file `path` names."""
     if not extends.endswith(ENDING):
         if extends not in named:
             raise ValueError(f"{extends!r} is unknown; {suggest_name(extends, named)}")
@@ -92,7 +93,7 @@ def _read_extended(
     draft = read_recipe_file(file, named, extended_by)
     # This raises an error unless the extended file is valid by itself. Its values stay as they are
     # written, because this file may change what the rules read. The rules for new runs wait until
-    # then, when it is known whether the run is new.
+    # then, when it is known whether the run is new; what they forbid is then dropped with a note.
     draft.complete(resumes=True)
     extended = {}
     for name, sourced in draft.values.items():

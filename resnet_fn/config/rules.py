@@ -52,8 +52,9 @@ class Rule(NamedTuple):
     #   "drop"    it gives way to those that the condition reads, and gets `dropped_to`
     #   Replace   what the condition reads gives way to it, and gets the value of `Replace`
     #   "error"   an error
-    # What the user chose gives way only to what is stronger, by `Source`; else that is an error,
-    # too. For what gives way, there is a note if somebody asked for its value.
+    # What the user chose gives way only to what is stronger, by `Source`; else that is an error of
+    # the setting that needs the condition. For what `Replace` changes there is a note, and for what
+    # is dropped if somebody asked for its value.
     on_break: Literal["drop", "error"] | Replace = "drop"
     # whether stored runs, which may be older than the rule, and commands that resume one need not
     # obey it

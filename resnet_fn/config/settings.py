@@ -16,16 +16,18 @@ Wherever settings are merged, that takes three steps, which `draft.py` explains:
     draft = draft.complete({"seed": 2})    # flags over them, all checks, all rules
     recipe = Recipe.from_draft(draft)      # the settings alone
 
-All ways to make a recipe or options:
+Three ways to make a recipe or options keep account of what was chosen; `copy` and `pickle` copy it:
 
-    made by                             counts as given      checks, rules   `chosen`
-    Recipe(seed=1)                      seed                 all             seed
-    changed(recipe, seed=1)             seed                 all             recipe's, and seed
-    dataclasses.replace(recipe, seed=1) what is no default   all             None
-    copy, pickle                        nothing              none            None
-    Recipe.from_draft(draft)            nothing              the draft's     the draft's
-    Recipe.unchecked({"seed": 1})       nothing              none            None, or as passed
-    stored.recipe_from_dict(...)        nothing              not new runs'   None
+    made by                              counts as given     checks, rules    `chosen`
+    Recipe(seed=1)                       seed                all              seed
+    changed(recipe, seed=1)              seed                all              recipe's, and seed
+    Recipe.from_draft(draft)                                 the draft's      the draft's
+
+Three do not; then `chosen` is None, which `changed` keeps, too:
+
+    dataclasses.replace(recipe, seed=1)  all not default     all
+    Recipe.unchecked({"seed": 1})                            none
+    stored.recipe_from_dict(...)                             not new runs'
 
 `dataclasses.replace` passes all settings, so that a default which its caller asks for looks like
 one that nobody asked for. A rule may replace it: with a recipe of several labels,
@@ -54,8 +56,8 @@ class Settings:
             keep_last: int = setting("logs and checkpoints", 3, "checkpoints to keep")
 
     `chosen` has the settings that the user chose, by a flag, a line of the user's recipe file or a
-    keyword, and where each comes from; None: not known, as in copies by `dataclasses.replace`,
-    `copy` and `pickle`. `==` ignores it.
+    keyword, and where each comes from, except settings that a rule has changed since; None: not
+    known (`recipes.chosen_or_different` has what counts then). `==` ignores it.
     """
 
     # A slot, so that `vars` has the settings and nothing else.
@@ -77,7 +79,7 @@ class Settings:
                 setattr(cls, name, value.default)
                 cls.declarations[name] = value
             elif name in cls.declarations:  # a user's subclass of `Recipe` with another default
-                cls.declarations[name] = dataclasses.replace(cls.declarations[name], default=value)
+                cls.declarations[name] = cls.declarations[name].with_default(value)
         cls.__doc__ = _with_attributes(cls)
         # `init=False`: a dataclass's own `__init__` does not know which settings were passed.
         dataclasses.dataclass(frozen=True, kw_only=True, init=False)(cls)
@@ -86,11 +88,10 @@ class Settings:
     def __init__(self, **keywords: Any) -> None:
         """Check the keywords as flags over the defaults, and take the values that result."""
         check_names(keywords, self.declarations, caller=type(self).__name__.lower())
-        # `dataclasses.replace` passes all settings, whichever its caller gave. So if all are passed,
-        # only those that differ from their defaults are checked as flags: with Adam,
-        # `replace(recipe, nesterov=True)` is no error, and nesterov stays False.
-        is_copy = keywords.keys() == self.declarations.keys()
-        draft = _defaults(self).complete(_not_default(self, keywords) if is_copy else keywords)
+        given = keywords
+        if is_copy := _are_of_replace(self, keywords):
+            given = _not_default(self, keywords)
+        draft = _defaults(self).complete(given)
         self._fill(draft.plain_values(), None if is_copy else draft.sources_of_chosen())
 
     def _fill(self, values: Mapping[str, Any], chosen: Mapping[str, Source] | None) -> None:
@@ -106,7 +107,7 @@ class Settings:
 
     @classmethod
     def from_draft(cls, draft: Resolved) -> Self:
-        """Make a recipe or options of a draft's values, which have been checked."""
+        """Make a recipe or options of a draft without faults."""
         return cls.unchecked(draft.plain_values(), draft.sources_of_chosen())
 
     @classmethod
@@ -121,13 +122,13 @@ class Settings:
         new._fill(values, chosen)
         return new
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what `copy` and `pickle` take: all but `chosen`."""
-        return vars(self)
+    def __getstate__(self) -> tuple[dict[str, Any], dict[str, Source] | None]:
+        """Return what `copy` and `pickle` take: the settings, and `chosen`."""
+        return vars(self), self.chosen
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the settings of a copy. Which of them are chosen is not known."""
-        self._fill(state, None)
+    def __setstate__(self, state: tuple[dict[str, Any], dict[str, Source] | None]) -> None:
+        """Take what `__getstate__` has returned."""
+        self._fill(*state)
 
 
 def _with_attributes(settings_class: type[Settings]) -> str:
@@ -163,6 +164,14 @@ def _defaults(config: Settings) -> Draft:
     )
 
 
+def _are_of_replace(config: Settings, keywords: Mapping[str, Any]) -> bool:
+    """Return whether keywords are those that `dataclasses.replace` passes: all settings, whichever
+    its caller gave. Then only those that differ from their defaults are checked as flags: with
+    Adam, `replace(recipe, nesterov=True)` is no error, and nesterov stays False.
+    """
+    return keywords.keys() == config.declarations.keys()
+
+
 def _not_default(config: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the values that differ from their settings' defaults."""
     return {
@@ -176,7 +185,9 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
 def draft_of(*configs: Settings) -> Draft:
-    """Make a draft of a recipe, options or both. All values have the weakest source, RECIPE."""
+    """Make a draft of a recipe, options or both. All values have the weakest source, RECIPE, so
+    that none counts as chosen by the user.
+    """
     return Draft(
         {
             name: SourcedValue(declared, getattr(config, name))

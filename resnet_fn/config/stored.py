@@ -34,12 +34,12 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
 def _stored_recipe(settings: Mapping[str, Any]) -> Recipe:
     """Make a recipe, without checks of its values, from what any version has stored."""
     settings = dict(settings)
-    _read_head_learning_rate(settings)
-    _read_beta2(settings)
+    _replace_head_learning_rate(settings)
+    _replace_own_beta2(settings)
     return stored_settings(Recipe, settings)
 
 
-def _read_head_learning_rate(settings: dict[str, Any]) -> None:
+def _replace_head_learning_rate(settings: dict[str, Any]) -> None:
     """Replace the last layer's peak learning rate, which earlier versions stored, by its factor."""
     rate = settings.pop("head_learning_rate", 0)  # 0: learning_rate
     if rate:
@@ -47,7 +47,7 @@ def _read_head_learning_rate(settings: dict[str, Any]) -> None:
         settings["head_lr_factor"] = rate / (settings.get("learning_rate") or 1)
 
 
-def _read_beta2(settings: dict[str, Any]) -> None:
+def _replace_own_beta2(settings: dict[str, Any]) -> None:
     """Replace an optimizer's own beta2 by 0. Earlier versions stored it as a number, and 0.999 if
     the optimizer reads none. A typed 0.999 becomes 0, too, which means the same.
     """

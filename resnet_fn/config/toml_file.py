@@ -1,4 +1,4 @@
-"""This module reads a TOML file of lines `name = value`, with the number of each line."""
+"""This module reads the TOML of a recipe file, lines `name = value`, with the number of each line."""
 
 import re
 import tomllib

@@ -22,7 +22,7 @@ CHANGES: dict[str, dict[str, str]] = {
     **{f"BatchNorm{n}d": {"momentum": "0.1"} for n in (1, 2, 3)},
     "SyncBatchNorm": {"momentum": "0.1"},
     **{f"InstanceNorm{n}d": {"affine": "False"} for n in (1, 2, 3)},
-    "LayerNorm": {"epsilon": "1e-5"},
+    "LayerNorm": {"epsilon": "1e-05"},
     "LeakyReLU": {"alpha": "0.01"},
     "SmoothL1Loss": {"reduction": "'mean'"},
     "Embedding": {"embedding_table": "N(0, 1)"},

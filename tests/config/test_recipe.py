@@ -59,6 +59,9 @@ def test_settings_can_be_copied(copied):
     options = RunOptions(log_every=1, keep_last=5)
     assert copied(options) == options == dataclasses.replace(options) == changed(copied(options))
     assert vars(copied(options)) == vars(options)
+    assert {*copied(options).chosen} == {*options.chosen} == {"log_every", "keep_last"}
+    for unknown in (dataclasses.replace(options), RunOptions.unchecked(vars(options))):
+        assert copied(unknown).chosen is changed(unknown, keep_last=3).chosen is None
 
 
 @pytest.mark.parametrize(

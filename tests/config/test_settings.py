@@ -101,3 +101,10 @@ def test_a_subclass_has_the_settings_of_its_base():
 
     assert (Mine(epochs=3).epochs, Mine().epochs, Recipe().epochs) == (3, 5, 20)
     assert Mine().learning_rate == Recipe().learning_rate
+
+
+def test_a_subclass_moves_what_a_rule_drops_to():
+    class Mine(Recipe):
+        policy_ops: int = 5
+
+    assert (Mine().policy_ops, dataclasses.replace(Mine(), seed=1).policy_ops) == (5, 5)
