@@ -170,6 +170,40 @@ def test_a_buffer_that_compiled_code_changes_is_named(capsys, says):
     says(line_with("buffers", capsys), "buffers calls change", "mode='pynative'")
 
 
+class FromScratch(nn.Cell):
+    """BatchNorm as textbooks write it. (On several workers: test_agreement.)"""
+
+    def __init__(self, channels):
+        super().__init__()
+        ones, zeros = (np.full((1, channels, 1, 1), value, np.float32) for value in (1, 0))
+        self.gamma = Parameter(Tensor(ones), name="gamma")
+        self.moving_mean = Parameter(Tensor(zeros), name="moving_mean", requires_grad=False)
+        self.moving_var = Parameter(Tensor(ones), name="moving_var", requires_grad=False)
+
+    def construct(self, x):
+        mean = self.moving_mean
+        variance = self.moving_var
+        if self.training:
+            mean = x.mean((0, 2, 3), keep_dims=True)
+            variance = ops.square(x - mean).mean((0, 2, 3), keep_dims=True)
+            ops.assign(self.moving_mean, 0.9 * self.moving_mean + 0.1 * mean)
+            ops.assign(self.moving_var, 0.9 * self.moving_var + 0.1 * variance)
+        return self.gamma * (x - mean) / ops.sqrt(variance + 1e-5)
+
+
+def test_a_batchnorm_from_scratch_moves_by_its_formula():
+    x = np.random.default_rng(0).normal(size=(16, 2, 4, 4)).astype(np.float32)
+    net = nn.SequentialCell(
+        FromScratch(2), nn.Conv2d(2, 3, 1), FromScratch(3), nn.Flatten(), nn.Dense(48, 2)
+    )
+    pair = x, np.arange(16) % 2
+    settings = {"epochs": 2, "batch_size": 16, "mode": "pynative", "progress": False}
+    fit(net, pair, pair, **settings, out_dir="run")
+    after_two = (1 - 0.9**2) * x.mean((0, 2, 3)), 0.9**2 + (1 - 0.9**2) * x.var((0, 2, 3))
+    for parameter, expected in zip((net[0].moving_mean, net[0].moving_var), after_two, strict=True):
+        np.testing.assert_allclose(parameter.numpy().ravel(), expected, rtol=1e-5)
+
+
 def test_foreign_lines_in_the_log_cost_nothing(capsys):
     train(Counting(), "run", epochs=1)
     with open("run/metrics.jsonl", "a") as log:
