@@ -31,6 +31,18 @@ def test_the_learning_rate_goes_with_the_batch():
     assert tasks.ladder_recipe(whole, 4, None, {"optimizer": "lamb"}).learning_rate == 1e-3
 
 
+def test_a_flags_schedule_drops_a_files_floor(raises_line):
+    """The recipe's lowest rate is no flag; typed beside a schedule without one, it is a mistake."""
+    Path("my.toml").write_text(
+        "extends = 'digits'\nschedule = 'cosine'\nmin_learning_rate = 1e-4\n"
+    )
+    assert 0 < min(plan("--recipe my.toml --schedule linear").rates)
+    stepped = plan("--recipe my.toml --schedule step --milestones 10").rates
+    assert stepped[0] > stepped[-1] > 0
+    with raises_line("min_learning_rate: 0.1 needs --schedule cosine or linear"):
+        plan("--recipe my.toml --schedule step --milestones 10 --min-lr 0.1")
+
+
 def test_a_steps_settings_come_from_recipe_and_flags():
     described = plan("--recipe imagenet_resnet50_a3 --image-size 8 --num-classes 7 --ema 0.9")
     a3 = recipes.recipe("imagenet_resnet50_a3")
