@@ -446,7 +446,6 @@ def _finish(
     environment: Sequence[str] = (),
 ) -> int:
     """Print the results, write the files that the flags name, and return the exit code."""
-    from resnet_fn.parity.compare.coverage import NOT_COMPARED
     from resnet_fn.parity.show import json_file, table
     from resnet_fn.parity.show.page import write_page
 
@@ -457,7 +456,7 @@ def _finish(
     updates = f"{len(plan.batches)} updates of {_samples_of(plan)} samples"
     seconds = time.perf_counter() - began
     print(f"{updates} with {plan.optimizer.name}, {seconds:.0f} s")
-    print(NOT_COMPARED)
+    print(ladder.coverage.not_compared)
     if asked.inputs_verdict:
         print(asked.inputs_verdict)
     if asked.json:
