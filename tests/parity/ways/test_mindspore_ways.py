@@ -10,7 +10,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.ways.mindspore_net import MindSporeNet
-from small_nets import Ours, cell, images
+from small_nets import Ours, cell, images, vector
 
 
 def between(middle):
@@ -65,6 +65,21 @@ def test_right_nets_are_accepted(of_texts, plan, plan_of_texts, result):
             assert compared.skipped.startswith("not ")
         else:
             assert compared.verdict in ("ok", "rounding"), (way, compared)
+
+
+def test_a_list_of_inputs_is_a_tuple(plan, result):
+    """`[x, y], labels` gives a cell two arguments in each way, compiled, too."""
+
+    def construct(self, x, y):
+        return self.head(x * y)
+
+    def two():
+        inputs, labels = vector()
+        return [inputs, inputs + 1], labels
+
+    for way in ("restored", "micro-batches", "compiled"):
+        compared = result(way, MindSporeNet(cell(construct, head=nn.Dense(8, 3)), plan(two)))
+        assert compared.verdict in ("ok", "rounding"), (way, compared)
 
 
 @pytest.mark.slow
