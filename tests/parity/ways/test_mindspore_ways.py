@@ -1,6 +1,7 @@
 """One MindSpore cell in two ways: right ones agree, and each fault is named by its own way."""
 
 import subprocess
+from collections import namedtuple
 from pathlib import Path
 
 import mindspore
@@ -186,3 +187,31 @@ def test_compiled_gradients_are_compared_from_call_two(python):
     words = " ".join(made.stdout.split())
     assert "compiled, first stage that differs: gradients, later batches" in words
     assert "from the second call on, the gradient of ops.pad is wrong" in words
+
+
+Levels = namedtuple("Levels", "low high")
+
+
+def test_lists_and_named_tuples_keep_their_kind(plan, result):
+    """As a backbone returns its levels, to which the net appends one."""
+
+    def pyramid(self, x):
+        levels = self.body(x)
+        levels.append(levels[0] + 1)
+        both = self.pair(levels)
+        return self.head(both.low + both.high)
+
+    parts = {
+        "body": cell(lambda self, x: [x, ops.relu(x)]),
+        "pair": cell(lambda self, levels: Levels(levels[1], levels[2])),
+        "head": nn.Dense(8, 3),
+    }
+    half = result("half", MindSporeNet(cell(pyramid, **parts), plan()), half="float16")
+    assert half.verdict in ("ok", "rounding"), half
+
+
+def test_inputs_by_keyword_are_rounded_too(plan):
+    part = cell(lambda self, x: x - 1)
+    net = MindSporeNet(cell(lambda self, x: self.part(x=x * 0 + 1.001), part=part), plan())
+    outputs = net.rounded_to(net.plan.batches[0][0], "bfloat16").run.eval_outputs
+    assert not outputs["logits"].any()
