@@ -69,10 +69,14 @@ def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
     kind = type(tree)
     if kind is dict:
         return {key: map_values(function, branch) for key, branch in tree.items()}
-    if kind not in (tuple, list) and not (isinstance(tree, tuple) and hasattr(tree, "_fields")):
+    is_plain = kind in (tuple, list)
+    is_named = isinstance(tree, tuple) and hasattr(tree, "_fields")
+    if not is_plain and not is_named:
         return function(tree)
-    branches = [map_values(function, branch) for branch in tree]
-    return kind(branches) if kind in (tuple, list) else kind(*branches)
+    branches = []
+    for branch in tree:
+        branches.append(map_values(function, branch))
+    return kind(branches) if is_plain else kind(*branches)
 
 
 def shared(arrays: Arrays, like: Arrays) -> Arrays:
