@@ -151,6 +151,8 @@ def view_of(tensor: torch.Tensor) -> np.ndarray:
         plain = plain.to_dense()
     if plain.is_quantized:
         plain = plain.dequantize()
+    if plain.dtype == torch.bfloat16:  # NumPy has no such type
+        plain = plain.float()
     return as_real(plain.resolve_conj().resolve_neg().numpy())
 
 

@@ -223,3 +223,14 @@ def test_values_of_named_tuples_are_rounded_too(plan):
     net = TorchNet(module(lambda self, x: self.take(pair=self.pair(x)), **parts), plan())
     outputs = net.rounded_to(net.plan.batches[0][0], "bfloat16").run.eval_outputs
     assert not outputs["logits"].any()
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_a_net_in_half_is_computed_as_is(half, plan, result):
+    def forward(self, x):
+        return self.head(self.part(x.to(self.head.weight.dtype)))
+
+    parts = {"part": t.Linear(8, 8), "head": t.Linear(8, 3)}
+    net = TorchNet(module(forward, **parts).to(getattr(torch, half)), plan())
+    for way in ("repeated", "alone", "restored", "half"):
+        assert result(way, net, half="bfloat16").verdict in ("ok", "rounding"), way
