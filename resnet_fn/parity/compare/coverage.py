@@ -105,8 +105,8 @@ def _not_compared(sides: Sides) -> str:
     """
     plan = sides.reference.plan
     has = {"loss": plan.loss.custom, "optimizer": plan.optimizer.custom}
-    own = ", ".join(name for name in _OWN if not has.get(name))
-    return _NOT_COMPARED.format(own) + _of_few_builds(sides)
+    names = ", ".join(name for name in _OWN if not has.get(name))
+    return _NOT_COMPARED.format(names) + _of_few_builds(sides)
 
 
 def _failed(what: str, error: Exception) -> str:

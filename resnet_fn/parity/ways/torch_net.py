@@ -105,9 +105,9 @@ class TorchNet:
 
     def train(self) -> None:
         """Make the plan's updates without dropout, in float32. Each array gets its type back."""
-        given = self._module
+        before = self._module
         _, self._module = self._trained(self.plan, compiled=False)
-        dtypes = {name: array.dtype for name, array in _arrays_of(given)}
+        dtypes = {name: array.dtype for name, array in _arrays_of(before)}
         for name, array in _arrays_of(self._module):
             array.data = array.data.to(dtypes.get(name, array.dtype))
 

@@ -100,9 +100,9 @@ def test_other_parts_of_samples_are_not_compared(random, capsys):
         f"{SIDE}\ndef masked(path):\n    x = {'flipped' if random else 'pixels'}(path)\n"
         "    return {'image': x, 'mask': x[0] > np.random.random()}\n"
     )
-    place = "masks.py:masked"
-    words = ["--reference", place, "--net", place, "--json", "out.json", "--report", "page"]
-    assert inputs([*words, "--draws", "60"]) == 0
+    side = "masks.py:masked"
+    flags = ["--reference", side, "--net", side, "--json", "out.json", "--report", "page"]
+    assert inputs([*flags, "--draws", "60"]) == 0
     assert "\nnot compared: mask\n" in capsys.readouterr().out
     assert json.loads(Path("out.json").read_text())["not_compared"] == ["mask"]
     assert line_of("out.json").endswith("; not compared: mask")
