@@ -406,9 +406,13 @@ def _source_of(reference: Trace, asked: Asked) -> Source:
 
 def _check_same_task(port: Trace, reference: Trace) -> None:
     nets = [_settings_of(trace.plan) for trace in (port, reference)]
-    # two optimizers read different settings
-    pairs = {name: (nets[0][name], nets[1][name]) for name in nets[1] if name in nets[0]}
-    settings = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
+    settings = []
+    for name in nets[1] | nets[0]:
+        x, y = (net.get(name) for net in nets)
+        # two optimizers read different settings
+        is_of_one = name.startswith("optimizer.") and not all(name in net for net in nets)
+        if x != y and not is_of_one:
+            settings.append(f"{name} {x!r} and {y!r}")
     if settings:
         raise ValueError(
             f"compare: the tasks differ: {', '.join(settings)}; record one trace again with --like "
@@ -442,7 +446,6 @@ def _finish(
     environment: Sequence[str] = (),
 ) -> int:
     """Print the results, write the files that the flags name, and return the exit code."""
-    from resnet_fn.parity.compare.coverage import NOT_COMPARED
     from resnet_fn.parity.show import json_file, table
     from resnet_fn.parity.show.page import write_page
 
@@ -453,7 +456,7 @@ def _finish(
     updates = f"{len(plan.batches)} updates of {_samples_of(plan)} samples"
     seconds = time.perf_counter() - began
     print(f"{updates} with {plan.optimizer.name}, {seconds:.0f} s")
-    print(NOT_COMPARED)
+    print(ladder.coverage.not_compared)
     if asked.inputs_verdict:
         print(asked.inputs_verdict)
     if asked.json:

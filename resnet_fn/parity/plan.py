@@ -12,7 +12,7 @@ from resnet_fn.parity.trace.plan import (
     Plan,
     check_batches,
 )
-from resnet_fn.parity.trace.tree import Batch
+from resnet_fn.parity.trace.tree import Batch, map_tree
 from resnet_fn.update.schedule import make_schedule
 
 
@@ -31,7 +31,7 @@ def plan_of(
 
     Args:
         recipe: the settings of optimizer, loss, clipping, schedule, moving average and precision.
-        batches: one pair (inputs, labels) for each update.
+        batches: one pair (inputs, labels) for each update; lists of arrays count as tuples.
         accumulate: the number of micro-batches in each update.
         seed: the seed of random numbers that replace initial values.
         custom_loss: whether a function of the user's replaces the recipe's loss.
@@ -54,7 +54,7 @@ def plan_of(
     updates_per_epoch = len(batches) / recipe.epochs
     schedule = make_schedule(recipe, updates_per_epoch)
     return Plan(
-        batches,
+        [map_tree(lambda leaf: leaf, tuple(batch)) for batch in batches],  # lists become tuples
         rates=[schedule(update) for update in range(len(batches))],
         optimizer=OptimizerPlan(
             recipe.optimizer,

@@ -23,6 +23,7 @@ CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 1
 OTHER = (3, 1000)
 OWN_NET = (3, 10, 32)  # channels, classes and height of the images for a user's net
 MIXING = ("mixup", "cutmix", "mix_switch", "repeats", "label_threshold")  # change random images
+DECREASING = ("cosine", "linear")  # the schedules that end at `min_learning_rate`
 GENTLE = 1e-3  # the learning rate for an optimizer that is not the recipe's
 
 
@@ -44,7 +45,9 @@ def ladder_recipe(
         else learning_rate
     )
     least = min(recipe.min_learning_rate * scale, rate)
-    scaled = {"batch_size": batch_size, "learning_rate": rate, "min_learning_rate": least}
+    scaled = {"batch_size": batch_size, "learning_rate": rate}
+    if changes.get("schedule", recipe.schedule) in DECREASING:
+        scaled["min_learning_rate"] = least
     return changed(recipe, **{**scaled, **changes})
 
 

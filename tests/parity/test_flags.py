@@ -1,16 +1,19 @@
 """The command: the task that its flags describe, functions from files, mistakes, exit codes."""
 
+import dataclasses
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.parity import flags, tasks
+from resnet_fn.parity import commands, flags, tasks
 from resnet_fn.parity.__main__ import main
+from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.runtime.user_files import imports_beside, load_function
 
 
@@ -31,6 +34,18 @@ def test_the_learning_rate_goes_with_the_batch():
     assert tasks.ladder_recipe(whole, 4, None, {"optimizer": "lamb"}).learning_rate == 1e-3
 
 
+def test_a_flags_schedule_drops_a_files_floor(raises_line):
+    """The recipe's lowest rate is no flag; typed beside a schedule without one, it is a mistake."""
+    Path("my.toml").write_text(
+        "extends = 'digits'\nschedule = 'cosine'\nmin_learning_rate = 1e-4\n"
+    )
+    assert min(plan("--recipe my.toml --schedule linear").rates) > 0
+    stepped = plan("--recipe my.toml --schedule step --milestones 10").rates
+    assert stepped[0] > stepped[-1] > 0
+    with raises_line("min_learning_rate: 0.1 needs --schedule cosine or linear"):
+        plan("--recipe my.toml --schedule step --milestones 10 --min-lr 0.1")
+
+
 def test_a_steps_settings_come_from_recipe_and_flags():
     described = plan("--recipe imagenet_resnet50_a3 --image-size 8 --num-classes 7 --ema 0.9")
     a3 = recipes.recipe("imagenet_resnet50_a3")
@@ -41,6 +56,26 @@ def test_a_steps_settings_come_from_recipe_and_flags():
     images, labels = described.batches[0]
     assert (images.shape, labels.shape) == ((4, 3, 8, 8), (4, 7))  # mixed: probabilities
     assert labels.sum(1) == pytest.approx(1, rel=1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class LongerPlan(Plan):
+    """A plan with a setting that other plans lack."""
+
+    noise: float = 0.5
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_setting_of_one_plan_is_compared(turned):
+    """Of two optimizers, each has settings that the other does not read."""
+    plans = plan("--optimizer adamw"), LongerPlan(**vars(plan("--learning-rate 0.001")))
+    traces = [SimpleNamespace(plan=described) for described in plans[:: -1 if turned else 1]]
+    with pytest.raises(ValueError, match="the tasks differ: ") as error:
+        commands._check_same_task(*traces)
+    text = str(error.value)
+    assert ("noise 0.5 and None" if turned else "noise None and 0.5") in text
+    assert "optimizer.name" in text
+    assert not [name for name in ("nesterov", "beta2") if name in text]
 
 
 def test_images_fit_the_recipe_or_a_users_net():

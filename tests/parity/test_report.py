@@ -178,6 +178,8 @@ def test_a_page_shows_differences_with_their_causes():
     assert "<w>" not in text
     assert "2.125" in text
     assert "without update 3 on: chaos" in text
+    assert "<footer>Not compared: the choice and augmentation of samples" in text
+    assert text.count("ot compared: the choice") == 1
     depth = along_depth(wrong)
     assert [*depth] == ["conv", "a.b", "x"]
     assert [item.name for item in depth["conv"].values()] == ["logits", "conv", "conv.<w>"]

@@ -162,3 +162,34 @@ def test_right_ports_of_unusual_nets_alone_agree(name, wrong):
     ladder = ladder_of(pair.port(wrong), recorded(name), loss=pair.losses.get("loss"))
     assert ladder.agrees == (not wrong), table(ladder)
     assert bool(ladder.first_stage) == wrong, table(ladder)
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_reference_in_half_is_compared_in_float32(half, fault):
+    """With a buffer that is not saved, which NumPy has to read, too."""
+
+    def forward(self, x):
+        return self.head(self.part(x.to(self.scale.dtype)) * self.scale)
+
+    module = theirs(forward, t.Linear(8, 8))
+    module.register_buffer("scale", torch.full((8,), 0.5), persistent=False)
+    module.to(getattr(torch, half))
+    net = ours(lambda self, x: self.head(self.part(x) * (0.6 if fault else 0.5)), nn.Dense(8, 8))
+    ladder = ladder_of(net, module, [vector(), vector()], quick=False)
+    assert ladder.agrees != fault, table(ladder)
+    line = f"the reference's {half} arrays become float32; how it runs in {half} is not compared"
+    assert line in ladder.changes
+
+
+def test_layers_may_return_bfloat16():
+    """As in `torch.autocast`: its rounding is a wide bound, which the verdict names."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.head(self.part(x)).float()
+
+    net = ours(lambda self, x: self.head(self.part(x)), nn.Dense(8, 8))
+    ladder = ladder_of(net, theirs(forward, t.Linear(8, 8)), [vector()])
+    assert ladder.agrees
+    assert "arrays pass by a bound above 0.001" in table(ladder)

@@ -39,9 +39,11 @@ from resnet_fn.parity.trace.probes import (
 from resnet_fn.parity.trace.stages import CHANGE
 from resnet_fn.parity.trace.tree import named_leaves
 
-NOT_COMPARED = "not compared: the choice and augmentation of samples; your conversion of weights; "
-
-NOT_COMPARED += "your own step or schedule, if the ladder does not get it"
+_NOT_COMPARED = (
+    "not compared: the choice and augmentation of samples; your conversion of weights; your own "
+    "{} and moving average, as far as the ladder does not get them"
+)
+_OWN = ("loss", "optimizer", "step", "schedule")
 
 _NOT_EXERCISED = Absent.TOO_SHORT, Absent.CHAOTIC
 
@@ -68,6 +70,7 @@ _LIMITS = {
 class Coverage:
     """What a comparison covers and what it does not cover."""
 
+    not_compared: str = _NOT_COMPARED.format(", ".join(_OWN))  # one line
     compared: str = ""  # "for 5 batches of [8, 3, 32, 32] and 23 probes; 38 of 41 layers compared"
     not_exercised: Sequence[str] = ()  # a line each
     facts: Mapping[str, Any] = field(default_factory=dict)  # by name, for the JSON file
@@ -87,13 +90,23 @@ class Coverage:
 
 def coverage_of(sides: Sides, stages: Sequence[Stage], probed: Probed) -> Coverage:
     """Return the coverage of a comparison. What fails costs a line, and no other line."""
-    lines = _lines(sides, stages, probed)
+    lines, left_out = _lines(sides, stages, probed), _not_compared(sides)
     try:
         summary, facts = _facts(sides, probed)
     except Exception as error:
         summary, facts = "", {}
         lines.insert(0, _failed("how much was compared", error))
-    return Coverage(summary, lines, facts)
+    return Coverage(left_out, summary, lines, {**facts, "not compared": left_out})
+
+
+def _not_compared(sides: Sides) -> str:
+    """Return the line that names what is left out, without a loss or an optimizer of the user that
+    the reference has.
+    """
+    plan = sides.reference.plan
+    has = {"loss": plan.loss.custom, "optimizer": plan.optimizer.custom}
+    names = ", ".join(name for name in _OWN if not has.get(name))
+    return _NOT_COMPARED.format(names) + _of_few_builds(sides)
 
 
 def _failed(what: str, error: Exception) -> str:
@@ -157,7 +170,6 @@ def _facts(sides: Sides, probed: Probed) -> tuple[str, dict[str, Any]]:
         "never called": _never_called(reference),
         "without gradient": sorted(sides.without_gradient),
         "clipping": clipping,
-        "not compared": NOT_COMPARED + _of_few_builds(sides),
     }
     summary = f"for {batches} and {probes} probes"
     if port_layers:
@@ -166,7 +178,7 @@ def _facts(sides: Sides, probed: Probed) -> tuple[str, dict[str, Any]]:
 
 
 def _of_few_builds(sides: Sides) -> str:
-    """Return what of the initial values is not compared, as text after `NOT_COMPARED`."""
+    """Return what of the initial values is not compared, as text after `_NOT_COMPARED`."""
     if not sides.initialisation or len(sides.builds) >= BUILDS_OF_DEPENDENCE:
         return ""
     if len(sides.builds) > 1:

@@ -1,6 +1,7 @@
 """Decide whether two sides prepare the same pictures alike: the verdict."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -56,6 +57,7 @@ class InputsVerdict:
     settings: Sequence[str] = ()  # differences that the numbers do not show
     not_exercised: Sequence[str] = ()
     unread: Sequence[str] = ()  # one line for each picture that a side could not read
+    left: Sequence[str] = ()  # parts of samples beside picture and label, which are not compared
     order: str = ""  # information about the order of samples
     preparations: Mapping[str, Preparation | None] = dataclasses.field(default_factory=dict)
 
@@ -105,6 +107,7 @@ def compare_pictures(
     label_stages = [_label_stage(labels)] if labels.verdict else []
     missing = [*unread] if labels.verdict else [*unread, labels.words]
     kinds = [*_kinds(pairs), *labels.notes]
+    left = _left(port, reference)
     if random:
         missing = ["pixels: random, so they are compared in law alone", *missing]
         return InputsVerdict(
@@ -113,6 +116,7 @@ def compare_pictures(
             settings=kinds,
             not_exercised=missing,
             unread=unread,
+            left=left,
         )
     port_planes = {picture: planes for picture, (planes, _) in pairs.items()}
     reference_planes = {picture: planes for picture, (_, planes) in pairs.items()}
@@ -133,12 +137,21 @@ def compare_pictures(
         settings=[*kinds, *settings],
         not_exercised=[failed, *missing] if failed else missing,
         unread=unread,
+        left=left,
         preparations={"port": fits[0], "reference": fits[1]},
     )
 
 
 def _failure(error: Exception) -> str:
     return f"causes: the search failed ({words_of(error)})"
+
+
+def _left(*sides: Read) -> list[str]:
+    """Return the names of what samples have beside picture and label, each of them once."""
+    names = dict[str, None]()
+    for sample in itertools.chain(*(side.values() for side in sides)):
+        names |= {} if isinstance(sample, str) else dict.fromkeys(sample.left)
+    return [*names]
 
 
 def _pairs(

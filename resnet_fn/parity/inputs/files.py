@@ -72,6 +72,7 @@ def _content(result: Result) -> dict[str, Any]:
             name: _prepared(preparation) for name, preparation in verdict.preparations.items()
         },
         "unread": [*verdict.unread],
+        "not_compared": [*verdict.left],
         "not_exercised": text_table.not_exercised(result),
         "order": verdict.order,
     }

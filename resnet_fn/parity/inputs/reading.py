@@ -34,6 +34,7 @@ class Sample:
 
     image: np.ndarray
     label: np.ndarray | None = None
+    left: Sequence[str] = ()  # what else the side made, by name: this is not compared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +221,8 @@ def _of_pipeline(
 ) -> Side:
     """Return the side of a MindSpore data set, whose samples come in one pass."""
     rows = dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
-    samples = [sample_of(row) for row in itertools.islice(rows, len(pictures) + 1)]
+    columns = dataset.get_col_names()
+    samples = [sample_of(row, columns) for row in itertools.islice(rows, len(pictures) + 1)]
     if len(samples) != len(pictures):
         count = f"{len(samples)}{' or more' * (len(samples) > len(pictures))}"
         fix = "give a data set without batch, repeat and filter"
@@ -266,18 +268,24 @@ def _run(steps: Sequence[Any], picture: Picture) -> Any:
     return value
 
 
-def sample_of(value: Any) -> Sample:
-    """Return the array and the label in what a function returned."""
+def sample_of(value: Any, columns: Sequence[str] = ()) -> Sample:
+    """Return the array and the label in what a function returned, and the names of the rest.
+
+    `columns` has the names of a tuple's parts; without them, a part is named by its place.
+    """
     if isinstance(value, Mapping):
-        image = next((value[name] for name in _IMAGES if name in value), None)
-        label = next((value[name] for name in _LABELS if name in value), None)
-        if image is None:
+        of_image = next((name for name in _IMAGES if name in value), None)
+        of_label = next((name for name in _LABELS if name in value), None)
+        if of_image is None:
             names = ", ".join(map(str, value))
             raise ValueError(f"a dict with {names}; return the array as 'image'")
-        return Sample(as_array(image), None if label is None else as_array(label))
+        label = None if of_label is None else value[of_label]
+        left = [str(name) for name in value if name not in (of_image, of_label)]
+        return Sample(as_array(value[of_image]), None if label is None else as_array(label), left)
     if isinstance(value, tuple | list) and value:
         label = as_array(value[1]) if len(value) > 1 else None
-        return Sample(as_array(value[0]), label)
+        numbered = [f"part {number} of a sample" for number in range(1, 1 + len(value))]
+        return Sample(as_array(value[0]), label, (columns or numbered)[2:])
     return Sample(as_array(value))
 
 

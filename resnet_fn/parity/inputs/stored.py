@@ -28,4 +28,6 @@ def line_of(path: str) -> str:
             f"--inputs-verdict: {path} has version {version}, but {VERSION} is read; write it again"
         )
     sides = f"{content.get('port')} against {content.get('reference')}"
-    return f"inputs: compared by parity inputs ({sides}): {content.get('verdict')}"
+    left = content.get("not_compared")
+    more = f"; not compared: {', '.join(map(str, left))}" if isinstance(left, list) and left else ""
+    return f"inputs: compared by parity inputs ({sides}): {content.get('verdict')}{more}"

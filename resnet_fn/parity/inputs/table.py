@@ -105,6 +105,7 @@ def findings(result: Result) -> list[str]:
     left = [line for line in not_exercised(result) if line not in verdict.unread]
     if left:
         lines.append(f"not exercised: {first_few(left, _MOST_ITEMS, '; ')}")
+    lines += [f"not compared: {', '.join(verdict.left)}"] if verdict.left else []
     lines += [verdict.order] if verdict.order else []
     return [*lines, *result.notes]
 

@@ -288,7 +288,7 @@ class _Pairing:
         attributes = [
             name for name in rest if of_port.get(common_name(name)) == squeezed(rest[name])
         ]
-        return advice(made, rest, not tried.problems, attributes)
+        return advice(made, rest, not tried.problems, attributes, self.used | used)
 
     @functools.cached_property
     def by_structure(self) -> Attempt:

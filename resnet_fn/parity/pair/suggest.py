@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -182,12 +183,13 @@ def advice(
     reference: Shapes,
     pairs_all: bool,
     attributes: Collection[str] = (),
+    paired: Collection[str] = (),
 ) -> list[str]:
     """Return lines about suggested entries: what to write to the file of --map.
 
     `reference` has the unpaired arrays of the reference, and `pairs_all` is whether the entries
     leave no array unpaired. `attributes` has the arrays of the reference that the port has in
-    attributes.
+    attributes, and `paired` those that have a counterpart.
     """
     lines = []
     guessed = {name: entry for name, entry in made.items() if entry is not None}
@@ -222,5 +224,22 @@ def advice(
             )
     names = [name for name in reference if name in missing and name not in held]
     if names:
-        lines.append(f"the port has no array that fits the reference's {first_few(names)}")
+        layers = [] if made else _layers_of(names, [*paired, *held])
+        fix = "; if the reference does not use them, build it without them: "
+        fix = fix + first_few(layers) if layers else ""
+        lines.append(f"the port has no array that fits the reference's {first_few(names)}{fix}")
     return lines
+
+
+def _layers_of(names: Sequence[str], others: Collection[str]) -> list[str]:
+    """Return statements that remove the outermost layers with these arrays alone."""
+    layers = []
+    for name in names:
+        path = ""
+        for part in name.split(".")[:-1]:
+            path = f"{path}.{part}" if path else part
+            if not any(other.startswith(f"{path}.") for other in others):
+                layers.append(f"model.{path} = None")
+                break
+    # layers of a list or a sequence are reached by their index
+    return [re.sub(r"\.(\d+)(?=[. ])", r"[\1]", layer) for layer in dict.fromkeys(layers)]

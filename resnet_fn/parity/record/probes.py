@@ -27,7 +27,7 @@ from resnet_fn.parity.trace.probes import (
     AskedProbes,
     is_mask,
 )
-from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, named_leaves
+from resnet_fn.parity.trace.tree import Arrays, Tree, leaves, map_tree, map_values, named_leaves
 
 _HELD = 1 << 28  # the most numbers in the probes of all layers of one side
 
@@ -259,15 +259,14 @@ def _probe(
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    if type(tree) is dict:
-        return {key: _mapped(function, branch) for key, branch in tree.items()}
-    if type(tree) in (tuple, list):
-        return type(tree)(_mapped(function, branch) for branch in tree)
-    if hasattr(tree, "shape") and hasattr(tree, "dtype"):
-        return function(tree)
-    if tree is None or isinstance(tree, bool | int | float | str):
-        return tree
-    raise TypeError(type(tree).__name__)
+    def of_array(leaf: Any) -> Any:
+        if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+            return function(leaf)
+        if leaf is None or isinstance(leaf, bool | int | float | str):
+            return leaf
+        raise TypeError(type(leaf).__name__)
+
+    return map_values(of_array, tree)
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:

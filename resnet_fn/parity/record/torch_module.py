@@ -15,7 +15,7 @@ from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.trace.environment import environment
 from resnet_fn.parity.trace.layer import title_of
 from resnet_fn.parity.trace.returned import as_real, named_outputs
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, map_values
 
 # what functions raise for inputs of other shapes or types, and checks of sizes
 _OF_INPUTS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)
@@ -151,6 +151,8 @@ def view_of(tensor: torch.Tensor) -> np.ndarray:
         plain = plain.to_dense()
     if plain.is_quantized:
         plain = plain.dequantize()
+    if plain.dtype == torch.bfloat16:  # NumPy has no such type
+        plain = plain.float()
     return as_real(plain.resolve_conj().resolve_neg().numpy())
 
 
@@ -237,13 +239,7 @@ def _runs(module: torch.nn.Module, inputs: Tree) -> bool:
 
 def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
     """Return nested tuples, lists and dicts with `function` applied to every tensor."""
-    if isinstance(tree, torch.Tensor):
-        return function(tree)
-    if type(tree) in (tuple, list):
-        return type(tree)(map_tensors(function, value) for value in tree)
-    if type(tree) is dict:
-        return {key: map_tensors(function, value) for key, value in tree.items()}
-    return tree
+    return map_values(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
 
 
 @contextlib.contextmanager

@@ -51,8 +51,18 @@ def prepare(
     if drawing:
         roles = roles_of_reference(module, reference)
         load(reference, drawing.weights(state(reference), roles["trainable"], roles["tied"]))
-    notes = [note for note in (untrained_note, changed_note) if note]
+    notes = [note for note in (_half_note(module), untrained_note, changed_note) if note]
     return Prepared(reference, plan, loss, rates, notes)
+
+
+def _half_note(module: torch.nn.Module) -> str:
+    """Return a line if a module has arrays in half precision, or an empty string."""
+    dtypes = {array.dtype for array in (*module.parameters(), *module.buffers())}
+    halves = dtypes & {torch.float16, torch.bfloat16}
+    if not halves:
+        return ""
+    names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in halves))
+    return f"the reference's {names} arrays become float32; how it runs in {names} is not compared"
 
 
 def roles_of_reference(module: torch.nn.Module, reference: torch.nn.Module) -> dict[str, Any]:

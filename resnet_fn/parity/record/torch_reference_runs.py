@@ -17,7 +17,7 @@ from resnet_fn.parity.record.measuring import Drifting, Measuring
 from resnet_fn.parity.record.side import Measured
 from resnet_fn.parity.record.torch_decisions import Deciding, Decisions
 from resnet_fn.parity.record.torch_modes import Noise, in_mode
-from resnet_fn.parity.record.torch_module import state
+from resnet_fn.parity.record.torch_module import array_of, state
 from resnet_fn.parity.record.torch_run import TorchRun, Training, load
 from resnet_fn.parity.record.torch_step import TorchStepper
 from resnet_fn.parity.record.updates import UNWATCHED, Watch, record_run, record_updates
@@ -353,7 +353,7 @@ class ReferenceRuns:
         unsaved = [
             f"{name}: always {float(buffers[name].flatten()[0]):g}"
             for name in buffers
-            if name not in saved and hides_its_use(buffers[name].detach().numpy())
+            if name not in saved and hides_its_use(array_of(buffers[name]))
         ]
         return [*self._not_drawn, *unsaved, *self._idle_numbers]
 

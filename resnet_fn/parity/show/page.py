@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.compare.coverage import NOT_COMPARED
 from resnet_fn.parity.compare.result import Verdict
 from resnet_fn.parity.compare.stage import SKIPPED, Stage
 from resnet_fn.parity.show.table import COLUMNS, cells, findings, settings
@@ -128,10 +127,8 @@ def ladder_page(ladder: Verdict, title: str, inputs: str = "") -> str:
         "Changes that make both sides comparable": ladder.changes,
         "Not exercised": ladder.coverage.not_exercised,
     }
-    covered = ladder.coverage.facts.items()
-    facts = [
-        f"{name}: {_plain(value)}" for name, value in covered if value and value != NOT_COMPARED
-    ]
+    covered, left_out = ladder.coverage.facts.items(), ladder.coverage.not_compared
+    facts = [f"{name}: {_plain(value)}" for name, value in covered if value and value != left_out]
     for head, items in (lists | {"Exercised": facts, "Kernels": ladder.probed.kernels}).items():
         body += (
             [f"<h2>{head}</h2><ul>", *(f"<li>{text(item)}</li>" for item in items), "</ul>"]
@@ -139,7 +136,7 @@ def ladder_page(ladder: Verdict, title: str, inputs: str = "") -> str:
             else []
         )
     body += [f"<p>{text(inputs)}</p>"] if inputs else []
-    body.append(f"<footer>{text(NOT_COMPARED.capitalize())}.</footer>")
+    body.append(f"<footer>{text(left_out.capitalize())}.</footer>")
     return document(title, body, _STYLE)
 
 

@@ -32,7 +32,7 @@ from resnet_fn.parity.record.mindspore_side import MindSporeSide
 from resnet_fn.parity.trace.data import Run, Trace
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.returned import unread
-from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree
+from resnet_fn.parity.trace.tree import Arrays, Tree, map_values
 from resnet_fn.parity.ways.half import rounded, rounded_inputs
 from resnet_fn.parity.ways.updates import updates_of
 from resnet_fn.parity.ways.way import NotApplicableError
@@ -167,18 +167,18 @@ class MindSporeNet:
                 return leaf
             return Tensor(rounded(array_of(leaf), half), leaf.dtype)
 
-        def before(cell: nn.Cell, args: Any) -> Any:
-            return map_tree(round_tensor, args)
+        def before(cell: nn.Cell, args: Any, kwargs: Any) -> Any:
+            return map_values(round_tensor, (args, kwargs))
 
         def after(cell: nn.Cell, args: Any, outputs: Any) -> Any:
-            return map_tree(round_tensor, outputs)
+            return map_values(round_tensor, outputs)
 
         with contextlib.ExitStack() as hooks:
             for parameter in self._net.get_parameters():
                 if parameter.dtype.is_floating_point:
                     write(parameter, rounded(parameter.numpy(), half))
             for _, cell in recorded_layers(self._net):
-                hooks.callback(cell.register_forward_pre_hook(before).remove)
+                hooks.callback(cell.register_forward_pre_hook(before, with_kwargs=True).remove)
                 hooks.callback(cell.register_forward_hook(after).remove)
             return self.evaluated(rounded_inputs(inputs, half))
 

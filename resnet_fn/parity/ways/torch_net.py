@@ -16,6 +16,7 @@ from resnet_fn.parity.record.torch_layers import layers_of, layers_with_rounding
 from resnet_fn.parity.record.torch_modes import in_float64
 from resnet_fn.parity.record.torch_module import (
     FRAMEWORK,
+    array_of,
     call,
     dtype_of,
     first_call,
@@ -103,8 +104,12 @@ class TorchNet:
         return trace
 
     def train(self) -> None:
-        """Make the plan's updates without dropout."""
+        """Make the plan's updates without dropout, in float32. Each array gets its type back."""
+        before = self._module
         _, self._module = self._trained(self.plan, compiled=False)
+        dtypes = {name: array.dtype for name, array in _arrays_of(before)}
+        for name, array in _arrays_of(self._module):
+            array.data = array.data.to(dtypes.get(name, array.dtype))
 
     def _trained(self, plan: Plan, compiled: bool) -> tuple[Trace, torch.nn.Module]:
         """Return the trace of a plan's updates without dropout, and the trained copy."""
@@ -172,7 +177,7 @@ class TorchNet:
         def round_tensor(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_floating_point():
                 return tensor
-            return torch.from_numpy(rounded(tensor.detach().numpy(), half))
+            return torch.from_numpy(rounded(array_of(tensor), half)).to(tensor.dtype)
 
         def before(layer: Any, args: Any, kwargs: Any) -> Any:
             return map_tensors(round_tensor, (args, kwargs))
@@ -189,6 +194,12 @@ class TorchNet:
             layer.register_forward_hook(after)
         inputs = rounded_inputs(inputs, half)
         return self._trace(module, layers_of(module, inputs, False), inputs)
+
+
+def _arrays_of(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters and buffers of a module by name."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
 
 
 def _as_is(module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:

@@ -92,6 +92,23 @@ def test_the_reference_line_of_a_cause_is_named(capsys):
     assert f"  side.py:{number}: filter: bicubic in the port" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("random", [False, True])
+def test_other_parts_of_samples_are_not_compared(random, capsys):
+    """Masks differ, and the verdict does not include them, in the ladder's line, too."""
+    np.random.seed(0)
+    Path("masks.py").write_text(
+        f"{SIDE}\ndef masked(path):\n    x = {'flipped' if random else 'pixels'}(path)\n"
+        "    return {'image': x, 'mask': x[0] > np.random.random()}\n"
+    )
+    side = "masks.py:masked"
+    flags = ["--reference", side, "--net", side, "--json", "out.json", "--report", "page"]
+    assert inputs([*flags, "--draws", "60"]) == 0
+    assert "\nnot compared: mask\n" in capsys.readouterr().out
+    assert json.loads(Path("out.json").read_text())["not_compared"] == ["mask"]
+    assert line_of("out.json").endswith("; not compared: mask")
+    assert "not compared: mask" in Path("page/inputs.html").read_text()
+
+
 def test_an_unread_awkward_picture_is_named(capsys):
     assert run("not_gif", "--json", "out.json") == 0
     printed = capsys.readouterr().out

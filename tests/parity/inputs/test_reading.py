@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from resnet_fn.parity.inputs.pictures import pictures_in
+from resnet_fn.parity.inputs.reading import sample_of
 
 
 @pytest.fixture
@@ -50,6 +51,32 @@ def test_as_many_samples_as_pictures_are_needed(side, dataset, twelve, raises_li
     with raises_line("--net", "side.py:f", "12 samples for 5 pictures", "raise --pictures"):
         side(dataset(12), twelve[:5])
     assert side(dataset(12)).read(twelve[3]).image.max() == 3
+
+
+IMAGE, MASK = np.zeros((3, 4, 4)), np.ones((4, 4))
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        (IMAGE, []),
+        ((IMAGE, 2), []),
+        ({"image": IMAGE, "label": 2}, []),
+        ((IMAGE, 2, MASK, "a.png"), ["part 3 of a sample", "part 4 of a sample"]),
+        ({"mask": MASK, "image": IMAGE, "label": 2, "labels": 3}, ["mask", "labels"]),
+        ({"pixel_values": IMAGE, "x": IMAGE}, ["x"]),
+    ],
+)
+def test_what_else_a_sample_has_is_named(value, left):
+    assert list(sample_of(value).left) == left
+
+
+def test_further_columns_are_named(side, twelve):
+    from mindspore import dataset
+
+    rows = [(IMAGE, 2, MASK)] * 12
+    read = side(dataset.GeneratorDataset(rows, ["image", "label", "mask"], shuffle=False))
+    assert read.read(twelve[0]).left == ["mask"]
 
 
 def test_a_module_is_a_transform(side, torch, twelve):

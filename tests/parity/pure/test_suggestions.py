@@ -93,5 +93,23 @@ def test_arrays_in_attributes_of_ports_are_named():
     assert other == "the port has no array that fits the reference's norm.other"
 
 
+def test_unused_layers_of_references_may_be_removed():
+    """As BERT's pooler, which a port of a classifier on tokens lacks."""
+    pooler = {"bert.pooler.dense.weight": (4, 4), "bert.pooler.dense.bias": (4,)}
+    rest = {"bert.layers.0.weight": (4, 4), "bert.layers.1.weight": (4, 4)}
+    kept = HEAD | {"bert.layers.0.weight": (4, 4)}
+    (line,) = match(Outline(kept), Outline(kept | pooler | rest)).advice
+    assert "no array that fits the reference's bert.pooler.dense.weight, bert.pooler" in line
+    assert line.endswith(
+        "; if the reference does not use them, build it without them: model.bert.pooler = None, "
+        "model.bert.layers[1] = None"
+    )
+    # of a layer that the port has in part, or where the port's arrays are unpaired, too, no word
+    (line,) = match(Outline(kept), Outline(kept | {"bert.layers.0.bias": (4,)})).advice
+    assert line.endswith("the reference's bert.layers.0.bias")
+    lines = match(Outline(HEAD | {"pool": (9,)}), Outline(HEAD | pooler)).advice
+    assert "build it without" not in str(lines)
+
+
 def test_nothing_is_suggested_where_all_arrays_fit():
     assert match(Outline(HEAD), Outline(HEAD)).advice == ()

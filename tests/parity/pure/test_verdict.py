@@ -397,6 +397,25 @@ def test_an_error_costs_one_line_of_the_coverage():
     assert any("momentum" in line for line in lines)
 
 
+def test_what_is_left_out_is_named():
+    """The user's own loss or optimizer, unless the reference has it; of two builds, copies."""
+    both = trace()
+    line = verdict(both, both, NAMES).coverage.not_compared
+    assert "; your own loss, optimizer, step, schedule and moving average, as far as" in line
+    assert line.endswith("the ladder does not get them")
+    plan = both.plan
+    loss = dataclasses.replace(plan.loss, custom=True)
+    optimizer = dataclasses.replace(plan.optimizer, custom=True)
+    both.plan = dataclasses.replace(plan, loss=loss, optimizer=optimizer)
+    both.builds = both.builds[:1]
+    covered = verdict(both, both, NAMES).coverage
+    assert "; your own step, schedule and moving average, as far as" in covered.not_compared
+    assert covered.not_compared.endswith(
+        "; of initial values all but mean, deviation and kurtosis (of one build each)"
+    )
+    assert covered.facts["not compared"] == covered.not_compared
+
+
 def test_probes_that_fail_leave_the_coverage():
     both = of_one_update()
     both.probes[""]["−x"].outputs["logits"] = None

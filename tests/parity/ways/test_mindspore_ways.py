@@ -1,6 +1,7 @@
 """One MindSpore cell in two ways: right ones agree, and each fault is named by its own way."""
 
 import subprocess
+from collections import namedtuple
 from pathlib import Path
 
 import mindspore
@@ -10,7 +11,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.show.titles import title_of_stage
 from resnet_fn.parity.ways.mindspore_net import MindSporeNet
-from small_nets import Ours, cell, images
+from small_nets import Ours, cell, images, vector
 
 
 def between(middle):
@@ -65,6 +66,21 @@ def test_right_nets_are_accepted(of_texts, plan, plan_of_texts, result):
             assert compared.skipped.startswith("not ")
         else:
             assert compared.verdict in ("ok", "rounding"), (way, compared)
+
+
+def test_a_list_of_inputs_is_a_tuple(plan, result):
+    """`[x, y], labels` gives a cell two arguments in each way, compiled, too."""
+
+    def construct(self, x, y):
+        return self.head(x * y)
+
+    def two():
+        inputs, labels = vector()
+        return [inputs, inputs + 1], labels
+
+    for way in ("restored", "micro-batches", "compiled"):
+        compared = result(way, MindSporeNet(cell(construct, head=nn.Dense(8, 3)), plan(two)))
+        assert compared.verdict in ("ok", "rounding"), (way, compared)
 
 
 @pytest.mark.slow
@@ -171,3 +187,31 @@ def test_compiled_gradients_are_compared_from_call_two(python):
     words = " ".join(made.stdout.split())
     assert "compiled, first stage that differs: gradients, later batches" in words
     assert "from the second call on, the gradient of ops.pad is wrong" in words
+
+
+Levels = namedtuple("Levels", "low high")
+
+
+def test_lists_and_named_tuples_keep_their_kind(plan, result):
+    """As a backbone returns its levels, to which the net appends one."""
+
+    def pyramid(self, x):
+        levels = self.body(x)
+        levels.append(levels[0] + 1)
+        both = self.pair(levels)
+        return self.head(both.low + both.high)
+
+    parts = {
+        "body": cell(lambda self, x: [x, ops.relu(x)]),
+        "pair": cell(lambda self, levels: Levels(levels[1], levels[2])),
+        "head": nn.Dense(8, 3),
+    }
+    half = result("half", MindSporeNet(cell(pyramid, **parts), plan()), half="float16")
+    assert half.verdict in ("ok", "rounding"), half
+
+
+def test_inputs_by_keyword_are_rounded_too(plan):
+    part = cell(lambda self, x: x - 1)
+    net = MindSporeNet(cell(lambda self, x: self.part(x=x * 0 + 1.001), part=part), plan())
+    outputs = net.rounded_to(net.plan.batches[0][0], "bfloat16").run.eval_outputs
+    assert not outputs["logits"].any()

@@ -1,5 +1,7 @@
 """One torch module in two ways: right ones agree, and each fault is named by its own way."""
 
+from collections import namedtuple
+
 import numpy as np
 import pytest
 
@@ -210,3 +212,25 @@ def test_random_numbers_are_not_compared_compiled(plan, result):
     noisy = module(lambda self, x: x * torch.rand(()) if self.training else x)
     compiled = result("compiled", TorchNet(between(noisy), plan()), compile=True)
     assert compiled.skipped == "not exercised: the net draws random numbers in training"
+
+
+Levels = namedtuple("Levels", "low high")
+
+
+def test_values_of_named_tuples_are_rounded_too(plan):
+    pair = module(lambda self, x: Levels(x * 0 + 1.001, 3))
+    parts = {"pair": pair, "take": module(lambda self, pair: pair.low - 1)}
+    net = TorchNet(module(lambda self, x: self.take(pair=self.pair(x)), **parts), plan())
+    outputs = net.rounded_to(net.plan.batches[0][0], "bfloat16").run.eval_outputs
+    assert not outputs["logits"].any()
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_a_net_in_half_is_computed_as_is(half, plan, result):
+    def forward(self, x):
+        return self.head(self.part(x.to(self.head.weight.dtype)))
+
+    parts = {"part": t.Linear(8, 8), "head": t.Linear(8, 3)}
+    net = TorchNet(module(forward, **parts).to(getattr(torch, half)), plan())
+    for way in ("repeated", "alone", "restored", "half"):
+        assert result(way, net, half="bfloat16").verdict in ("ok", "rounding"), way
