@@ -387,6 +387,25 @@ def test_a_label_that_no_batch_ignores_is_listed(ignored, lines):
     assert sum("no label is 2, which it ignores" in line for line in limits) == lines
 
 
+@pytest.mark.parametrize(
+    ("last", "trains", "lines"),
+    [
+        ([1, 2, 3], True, ["part: no id is 0, whose row it does not train"]),
+        ([1, 2, 0], True, []),
+        ([1, 2, 3], False, []),
+    ],
+)
+def test_a_padding_row_without_an_id_is_listed(last, trains, lines):
+    """Probes look up every id, but train no row."""
+    module = theirs(lambda n, ids: n.head(n.part(ids).mean(1)), t.Embedding(9, 8, padding_idx=0))
+    module.part.weight.requires_grad_(trains)
+    ids = INPUTS["ids"]()
+    batches = [*batches_of(ids), *batches_of(np.concatenate([ids[:3], [last]]))]
+    trace = record_reference(module, plan_of(USE, batches))
+    assert "every id once" in trace.probes[""]
+    assert [line for line in trace.limits if "no id is" in line] == lines
+
+
 def test_decided_conditions_need_no_line():
     """Conditions that are decided both ways, or checked, and the ladder's and PyTorch's own."""
 

@@ -308,14 +308,14 @@ class TorchSide:
 
     def limits(self) -> list[str]:
         """Return the constant arrays that have no random numbers in any run, counters in attributes
-        that change no output, the limits that no number of the updates and probes has reached, the
-        outputs that the loss does not depend on, and the arguments that are not given. Needs
-        `updates`.
+        that change no output, the limits that no number of the updates and probes has reached,
+        padding rows that the updates do not look up, the outputs that the loss does not depend on,
+        and the arguments that are not given. Needs `updates`.
         """
-        first, loss = self.plan.first, self._training.loss
+        loss = self._training.loss
         return [
             *self._runs.not_exercised,
-            *not_reached(self._reference, first, loss, self._limits),
+            *not_reached(self._reference, self.plan, loss, self._limits),
         ]
 
     def builds(self) -> list[Arrays]:
