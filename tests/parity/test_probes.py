@@ -474,6 +474,34 @@ def test_outputs_without_a_loss_are_listed():
     assert [line for line in limits if words in line] == [f"{words}: logits boxes"]
 
 
+class Uncertain(t.Module):
+    """A loss that trains weights of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = t.Parameter(torch.zeros(2))
+        self.anchors = t.Parameter(torch.eye(3))
+
+    def forward(self, outputs, labels):
+        error = t.functional.cross_entropy(outputs @ self.anchors, labels.long())
+        return (error * (-self.sizes).exp() + self.sizes).sum()
+
+
+def test_arrays_that_the_loss_trains_are_listed():
+    """Leaves that a forward pass makes, as for a penalty of gradients, are none."""
+
+    def forward(net, x):
+        x = x.detach().requires_grad_()
+        return net.head(net.part(x))
+
+    line = (
+        "the loss trains arrays of its own ([2], [3, 3]), which are not compared; make them "
+        "parameters of the net"
+    )
+    assert line in limits_of(theirs_of(forward), Uncertain())
+    assert not [line for line in limits_of(theirs_of(forward)) if "of its own" in line]
+
+
 def test_arguments_that_no_batch_gives_are_listed():
     def forward(net, x, mask=None, scale=1, more=None):
         return net.head(x if mask is None else x * mask)

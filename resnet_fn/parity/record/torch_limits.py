@@ -24,7 +24,11 @@ from resnet_fn.parity.record.torch_decisions import (
     place_of_frame,
 )
 from resnet_fn.parity.record.torch_module import call, not_given, tensors
-from resnet_fn.parity.record.torch_run import Loss, outputs_outside_loss
+from resnet_fn.parity.record.torch_run import (
+    Loss,
+    arrays_outside_module,
+    outputs_outside_loss,
+)
 from resnet_fn.parity.trace.plan import Plan
 from resnet_fn.parity.trace.tree import split
 
@@ -352,13 +356,21 @@ def padding_not_looked_up(module: torch.nn.Module, plan: Plan) -> list[str]:
 
 
 def not_reached(module: torch.nn.Module, plan: Plan, loss: Loss, limits: Limits) -> list[str]:
-    """Return the outputs on a batch that the loss does not depend on, the limits that no number has
-    reached, rows of embeddings that would not train, and the arguments that are not given, a line
-    each.
+    """Return the arrays that the loss trains by itself, the outputs on a batch that it does not
+    depend on, the limits that no number has reached, rows of embeddings that would not train, and
+    the arguments that are not given, a line each.
     """
-    lines, outside = [], []
-    with contextlib.suppress(Exception):  # the verdict does not need this line
+    lines = []
+    arrays, outside = list[torch.Tensor](), list[str]()
+    with contextlib.suppress(Exception):  # the verdict does not need these lines
+        arrays = arrays_outside_module(module, plan.first, loss)
         outside = outputs_outside_loss(module, plan.first, loss)
+    if arrays:
+        shapes = first_few([list(array.shape) for array in arrays])
+        lines.append(
+            f"the loss trains arrays of its own ({shapes}), which are not compared; make them "
+            "parameters of the net"
+        )
     if outside:
         message = "the loss does not depend on these outputs, so their gradients are not compared"
         lines.append(f"{message}: {first_few(outside)}")

@@ -308,9 +308,7 @@ class TorchSide:
 
     def limits(self) -> list[str]:
         """Return the constant arrays that have no random numbers in any run, counters in attributes
-        that change no output, the limits that no number of the updates and probes has reached,
-        padding rows that the updates do not look up, the outputs that the loss does not depend on,
-        and the arguments that are not given. Needs `updates`.
+        that change no output, and what `not_reached` finds. Needs `updates`.
         """
         loss = self._training.loss
         return [
