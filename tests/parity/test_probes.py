@@ -387,6 +387,33 @@ def test_a_label_that_no_batch_ignores_is_listed(ignored, lines):
     assert sum("no label is 2, which it ignores" in line for line in limits) == lines
 
 
+TOKENS = np.int32([[0, 1], [1, 2], [2, 0], [1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("labels", "shape", "lines"),
+    [
+        (TOKENS, -1, 1),
+        (np.where(TOKENS == 2, -100, TOKENS), -1, 0),
+        (TOKENS[:, :1], -1, 0),  # one label of each sample
+        (TOKENS.ravel(), (4, 2), 1),
+    ],
+)
+def test_positions_ignored_by_default_are_listed(labels, shape, lines):
+    """Of labels with several positions in a sample, as those of language models."""
+
+    def loss(outputs, labels):
+        target = labels.reshape(shape).long()
+        outputs = outputs[:, :, None].expand(-1, -1, labels.numel() // 4)
+        if target.ndim == 1:
+            outputs = outputs.transpose(1, 2).flatten(0, 1)
+        return t.functional.cross_entropy(outputs, target)
+
+    plan = plan_of(USE, [(draw(4, 8), labels)], custom_loss=True)
+    limits = record_reference(Theirs(t.ReLU()), plan, loss, probes=False).limits
+    assert sum("no label is -100, which it ignores" in line for line in limits) == lines
+
+
 @pytest.mark.parametrize(
     ("last", "trains", "lines"),
     [

@@ -4,12 +4,14 @@ ends of slices.
 
 import contextlib
 import linecache
+import math
 import os
 import sys
 from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 
 from resnet_fn.config.wording import first_few
@@ -30,7 +32,7 @@ from resnet_fn.parity.record.torch_run import (
     outputs_outside_loss,
 )
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import split
+from resnet_fn.parity.trace.tree import Tree, named_leaves, split
 
 # Functions that limit numbers → the names of their arguments after the first.
 _LIMITED = {
@@ -95,10 +97,15 @@ _PASSING = [
 class Limits(torch.overrides.TorchFunctionMode):
     """A context manager that notes unused limits, such as `clamp(min=1e-12)` if all numbers are 0
     or above 1e-12, and conditions of the user's code that are always true or always false.
+
+    `labels` are those of a batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Tree = None) -> None:
         super().__init__()
+        leaves = named_leaves(labels, "labels").values()
+        # whether labels may be meant to have −100, which PyTorch's losses ignore by default
+        self._may_ignore = any(map(_has_positions, leaves))
         self.reached: dict[str, bool] = {}
         self.has_padding_row = False  # whether a row of a table is not trained: see `Lookups`
         # the values of the conditions of each place, by the function
@@ -221,7 +228,10 @@ class Limits(torch.overrides.TorchFunctionMode):
         ignored = call.kwargs.get("ignore_index", _IGNORED)
         labels = call.args[1] if len(call.args) > 1 else call.kwargs["target"]
         location = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
-        if location and ignored != _IGNORED:
+        whole = labels if labels._base is None else labels._base
+        several = self._may_ignore or _has_positions(whole.detach().numpy())
+        by_default = several and not labels.is_floating_point()
+        if location and (ignored != _IGNORED or by_default):
             line = f"{location}, {call.plain}: no label is {ignored}, which it ignores"
             self._reach(line, labels == ignored)
 
@@ -382,6 +392,11 @@ def not_reached(module: torch.nn.Module, plan: Plan, loss: Loss, limits: Limits)
     if left:
         lines.append(f"arguments that are not given: {', '.join(left)}")
     return lines
+
+
+def _has_positions(labels: np.ndarray) -> bool:
+    """Return whether labels are integers, and several of them in a sample."""
+    return labels.dtype.kind in "iu" and math.prod(labels.shape[1:]) > 1
 
 
 def _slices(items: list[Any], axes: int) -> list[tuple[int, int, slice]]:

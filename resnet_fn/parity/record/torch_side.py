@@ -96,7 +96,8 @@ class TorchSide:
         self._make_optimizer = make_optimizer
         self._build = build
         self._drawing = drawing
-        self._limits = Limits()  # of functions, and which numbers have reached them
+        _, labels = batches[0]
+        self._limits = Limits(labels)  # of functions, and which numbers have reached them
         # Set by `start`:
         self._initial: Arrays  # parameters and statistics of the given module
         self._reference: torch.nn.Module  # the prepared copy
