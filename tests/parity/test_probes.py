@@ -539,6 +539,14 @@ def test_arguments_that_no_batch_gives_are_listed():
         assert limits[-1] == f"arguments that are not given: {left}"
 
 
+def test_only_known_switches_of_outputs_are_left_out():
+    def forward(net, x, output_size=None, use_mask=None, return_dict=None, use_cache=None):
+        return net.head(x)
+
+    limits = limits_of(theirs(forward))
+    assert limits[-1] == "arguments that are not given: output_size, use_mask"
+
+
 def test_failing_probes_do_not_cost_the_verdict():
     """The module refuses all after another batch than the first."""
 
