@@ -129,6 +129,24 @@ def test_a_repeated_draw_of_one_side_counts_once():
         assert initial_stage([once] * 20, builds(seed=seed)).verdict == "ok"
 
 
+@pytest.mark.parametrize("side", ["port", "reference"])
+def test_numbers_fixed_in_one_net_are_listed(side):
+    """Such a port may start alike in every run. The sine table and the prior are fixed in both."""
+    fixed = builds()[0]
+    named = ("weight", "few")
+    once = [{**arrays, **{name: fixed[name] for name in named}} for arrays in builds(seed=1)]
+    sides = (once, builds()) if side == "port" else (builds(), once)
+    line = f"initial values that are the same in each build of the {side} alone: weight, few"
+    assert initial_stage(*sides).not_exercised == [line]
+    assert initial_stage(sides[0][:1], sides[1][:1]).not_exercised == []
+
+
+def test_a_fixed_array_that_differs_needs_no_line():
+    zeros = [{**arrays, "weight": 0 * arrays["weight"]} for arrays in builds()]
+    stage = initial_stage(zeros, builds(seed=1))
+    assert (stage.verdict, stage.not_exercised) == ("DIFFERS", [])
+
+
 def test_each_build_gets_a_seed_of_its_own():
     def build():
         np.random.seed(0)

@@ -387,6 +387,52 @@ def test_a_label_that_no_batch_ignores_is_listed(ignored, lines):
     assert sum("no label is 2, which it ignores" in line for line in limits) == lines
 
 
+TOKENS = np.int32([[0, 1], [1, 2], [2, 0], [1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("labels", "shape", "lines"),
+    [
+        (TOKENS, -1, 1),
+        (np.where(TOKENS == 2, -100, TOKENS), -1, 0),
+        (TOKENS[:, :1], -1, 0),  # one label of each sample
+        (TOKENS.ravel(), (4, 2), 1),
+    ],
+)
+def test_positions_ignored_by_default_are_listed(labels, shape, lines):
+    """Of labels with several positions in a sample, as those of language models."""
+
+    def loss(outputs, labels):
+        target = labels.reshape(shape).long()
+        outputs = outputs[:, :, None].expand(-1, -1, labels.numel() // 4)
+        if target.ndim == 1:
+            outputs = outputs.transpose(1, 2).flatten(0, 1)
+        return t.functional.cross_entropy(outputs, target)
+
+    plan = plan_of(USE, [(draw(4, 8), labels)], custom_loss=True)
+    limits = record_reference(Theirs(t.ReLU()), plan, loss, probes=False).limits
+    assert sum("no label is -100, which it ignores" in line for line in limits) == lines
+
+
+@pytest.mark.parametrize(
+    ("last", "trains", "lines"),
+    [
+        ([1, 2, 3], True, ["part: no id is 0, whose row it does not train"]),
+        ([1, 2, 0], True, []),
+        ([1, 2, 3], False, []),
+    ],
+)
+def test_a_padding_row_without_an_id_is_listed(last, trains, lines):
+    """Probes look up every id, but train no row."""
+    module = theirs(lambda n, ids: n.head(n.part(ids).mean(1)), t.Embedding(9, 8, padding_idx=0))
+    module.part.weight.requires_grad_(trains)
+    ids = INPUTS["ids"]()
+    batches = [*batches_of(ids), *batches_of(np.concatenate([ids[:3], [last]]))]
+    trace = record_reference(module, plan_of(USE, batches))
+    assert "every id once" in trace.probes[""]
+    assert [line for line in trace.limits if "no id is" in line] == lines
+
+
 def test_decided_conditions_need_no_line():
     """Conditions that are decided both ways, or checked, and the ladder's and PyTorch's own."""
 
@@ -455,6 +501,34 @@ def test_outputs_without_a_loss_are_listed():
     assert [line for line in limits if words in line] == [f"{words}: logits boxes"]
 
 
+class Uncertain(t.Module):
+    """A loss that trains weights of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = t.Parameter(torch.zeros(2))
+        self.anchors = t.Parameter(torch.eye(3))
+
+    def forward(self, outputs, labels):
+        error = t.functional.cross_entropy(outputs @ self.anchors, labels.long())
+        return (error * (-self.sizes).exp() + self.sizes).sum()
+
+
+def test_arrays_that_the_loss_trains_are_listed():
+    """Leaves that a forward pass makes, as for a penalty of gradients, are none."""
+
+    def forward(net, x):
+        x = x.detach().requires_grad_()
+        return net.head(net.part(x))
+
+    line = (
+        "the loss trains arrays of its own ([2], [3, 3]), which are not compared; make them "
+        "parameters of the net"
+    )
+    assert line in limits_of(theirs_of(forward), Uncertain())
+    assert not [line for line in limits_of(theirs_of(forward)) if "of its own" in line]
+
+
 def test_arguments_that_no_batch_gives_are_listed():
     def forward(net, x, mask=None, scale=1, more=None):
         return net.head(x if mask is None else x * mask)
@@ -463,6 +537,14 @@ def test_arguments_that_no_batch_gives_are_listed():
     for inputs, left in ((x, "mask, more"), ((x, x, None), "more"), ({"x": x, "more": x}, "mask")):
         limits = limits_of(theirs(forward), inputs=inputs)
         assert limits[-1] == f"arguments that are not given: {left}"
+
+
+def test_only_known_switches_of_outputs_are_left_out():
+    def forward(net, x, output_size=None, use_mask=None, return_dict=None, use_cache=None):
+        return net.head(x)
+
+    limits = limits_of(theirs(forward))
+    assert limits[-1] == "arguments that are not given: output_size, use_mask"
 
 
 def test_failing_probes_do_not_cost_the_verdict():

@@ -45,7 +45,9 @@ class Net(t.Module):
         self.fc, self.norm = t.Linear(8, 8), t.LayerNorm(8)
         self.gn, self.bn = t.GroupNorm(4, 8), t.BatchNorm2d(8)
         self.lstm, self.embed = t.LSTM(8, 4, 2, batch_first=True), t.Embedding(9, 8)
-        self.attn = t.MultiheadAttention(8, 2, batch_first=True)  # weights below depend on its draws
+        self.attn = t.MultiheadAttention(
+            8, 2, batch_first=True
+        )  # weights below depend on its draws
         self.w = t.Parameter(torch.rand(8, 8))
         for weight in self.parameters():
             t.init.normal_(weight, std=0.5)

@@ -433,6 +433,18 @@ def test_infinite_gradients_leave_others_as_they_are():
     assert np.isfinite(gradients["head.weight"]).all()
 
 
+def test_an_optimizer_of_other_arrays_is_rejected():
+    """Such as those of a loss: nothing that is compared shows what it does with them."""
+    weights = t.Parameter(torch.zeros(3))
+
+    def optimizer(module):
+        return torch.optim.SGD([*module.parameters(), weights], 0.1)
+
+    message = r"updates an array \[3\] that is no parameter of the net; make it one"
+    with pytest.raises(ValueError, match=message):
+        traced(Theirs(t.ReLU()), [vector()], None, optimizer)
+
+
 def test_a_forward_of_c_code_has_no_signature():
     module = t.Identity()
     module.forward = torch.tanh

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.wording import first_few
 from resnet_fn.parity.compare.allowed import NO_TOLERANCE, within
 from resnet_fn.parity.compare.clones import compare_clones
 from resnet_fn.parity.compare.dependence import compare_dependence
@@ -102,6 +103,7 @@ def initial_stage(
     """
     differences: list[Difference] = []
     hints: list[str] = []
+    fixed: dict[str, list[str]] = {"port": [], "reference": []}  # what one side alone fixes
     for name in reference[0]:
         a = _stacked(name, port)
         b = _stacked(name, reference)
@@ -109,13 +111,31 @@ def initial_stage(
         items, lines = _compare_builds(name, a, b, cuts)
         differences += items
         hints += lines
+        side = _side_that_repeats(a, b)
+        if side and all(item.verdict != DIFFERS for item in items):
+            fixed[side].append(name)
     return Stage(
         INITIALISATION,
         differences,
         hints=hints,
         overwritten=True,
+        not_exercised=[
+            f"initial values that are the same in each build of the {side} alone: {first_few(names)}"
+            for side, names in fixed.items()
+            if names
+        ],
         absent=Absent.NOT_IN_TASK,  # nothing is trained or random
     )
+
+
+def _side_that_repeats(a: np.ndarray, b: np.ndarray) -> str:
+    """Return the side all of whose builds have the same numbers, or "" if none or both have."""
+    if a.shape[-1] < 2:
+        return ""
+    fixed_a, fixed_b = ((side == side[..., :1]).all() for side in (a, b))
+    if fixed_a == fixed_b:
+        return ""
+    return "port" if fixed_a else "reference"
 
 
 def _stacked(name: str, builds: Sequence[Arrays]) -> np.ndarray:

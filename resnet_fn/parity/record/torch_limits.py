@@ -4,17 +4,20 @@ ends of slices.
 
 import contextlib
 import linecache
+import math
 import os
 import sys
 from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 
 from resnet_fn.config.wording import first_few
 from resnet_fn.parity.record import torch_decisions
 from resnet_fn.parity.record.common import is_of_user
+from resnet_fn.parity.record.torch_copy import copied
 from resnet_fn.parity.record.torch_decisions import (
     PACKAGE,
     TORCH,
@@ -22,9 +25,14 @@ from resnet_fn.parity.record.torch_decisions import (
     caller_outside,
     place_of_frame,
 )
-from resnet_fn.parity.record.torch_module import not_given
-from resnet_fn.parity.record.torch_run import Loss, outputs_outside_loss
-from resnet_fn.parity.trace.tree import Batch
+from resnet_fn.parity.record.torch_module import call, not_given, tensors
+from resnet_fn.parity.record.torch_run import (
+    Loss,
+    arrays_outside_module,
+    outputs_outside_loss,
+)
+from resnet_fn.parity.trace.plan import Plan
+from resnet_fn.parity.trace.tree import Tree, named_leaves, split
 
 # Functions that limit numbers → the names of their arguments after the first.
 _LIMITED = {
@@ -73,6 +81,8 @@ _ONE_OF_TWO = {"min", "max", "minimum", "maximum", "fmin", "fmax"}
 _WRAPS = {"remainder", "fmod", "mod"}  # a number below the divisor stays as it is
 _PARTS = {"floor_divide", "floordiv"}  # a number below the divisor becomes 0
 
+_LOOK_UP = {"embedding", "embedding_bag"}  # functions of ids and a table
+
 _IGNORED = -100  # what PyTorch's losses ignore by default
 
 # PyTorch's functions that only pass a call on to a mode.
@@ -87,11 +97,17 @@ _PASSING = [
 class Limits(torch.overrides.TorchFunctionMode):
     """A context manager that notes unused limits, such as `clamp(min=1e-12)` if all numbers are 0
     or above 1e-12, and conditions of the user's code that are always true or always false.
+
+    `labels` are those of a batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Tree = None) -> None:
         super().__init__()
+        leaves = named_leaves(labels, "labels").values()
+        # whether labels may be meant to have −100, which PyTorch's losses ignore by default
+        self._may_ignore = any(map(_has_positions, leaves))
         self.reached: dict[str, bool] = {}
+        self.has_padding_row = False  # whether a row of a table is not trained: see `Lookups`
         # the values of the conditions of each place, by the function
         self._conditions: dict[str, dict[str, set[bool]]] = {}
         self._notes: dict[str, Callable[[Call, str], None]] = {
@@ -101,7 +117,6 @@ class Limits(torch.overrides.TorchFunctionMode):
             "setitem": self._note_slices,
             "split": self._note_split,
             "topk": self._note_topk,
-            "embedding": self._note_padding,
         }
 
     @property
@@ -153,6 +168,8 @@ class Limits(torch.overrides.TorchFunctionMode):
 
     def _note(self, call: Call, function: Any) -> None:
         """Note what the arguments of a call show. The call may write into them."""
+        if call.plain in _LOOK_UP and call.kwargs.get("padding_idx") is not None:
+            self.has_padding_row = True
         if call.plain in _LIMITED:
             self._note_limits(call)
         elif call.plain in ("cross_entropy", "nll_loss"):
@@ -211,18 +228,12 @@ class Limits(torch.overrides.TorchFunctionMode):
         ignored = call.kwargs.get("ignore_index", _IGNORED)
         labels = call.args[1] if len(call.args) > 1 else call.kwargs["target"]
         location = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
-        if location and ignored != _IGNORED:
+        whole = labels if labels._base is None else labels._base
+        several = self._may_ignore or _has_positions(whole.detach().numpy())
+        by_default = several and not labels.is_floating_point()
+        if location and (ignored != _IGNORED or by_default):
             line = f"{location}, {call.plain}: no label is {ignored}, which it ignores"
             self._reach(line, labels == ignored)
-
-    def _note_padding(self, call: Call, location: str) -> None:
-        """Note whether a row that is not trained is looked up. Layers have it as a setting."""
-        padding = call.kwargs.get("padding_idx")
-        if padding is None:
-            return
-        ids, table = call.args[:2]
-        row = padding % len(table)
-        self._reach(f"{location}: no id is {padding}, whose row it does not train", ids == row)
 
     def _note_either(self, call: Call, location: str) -> None:
         """Note which of two tensors the results come from."""
@@ -298,22 +309,94 @@ class Limits(torch.overrides.TorchFunctionMode):
         self.reached[line] = before or bool(torch.as_tensor(reached).any())
 
 
-def not_reached(module: torch.nn.Module, batch: Batch, loss: Loss, limits: Limits) -> list[str]:
-    """Return the outputs on a batch that the loss does not depend on, the limits that no number has
-    reached, and the arguments that are not given, a line each.
+class Lookups(torch.overrides.TorchFunctionMode):
+    """A context manager that notes whether the row of a `padding_idx` is ever looked up, by the
+    user's calls and by the embeddings of a module. PyTorch does not train this row.
     """
-    lines, outside = [], []
-    with contextlib.suppress(Exception):  # the verdict does not need this line
-        outside = outputs_outside_loss(module, batch, loss)
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._layers = {
+            id(parameter): name.rpartition(".")[0] for name, parameter in module.named_parameters()
+        }
+        self._looked_up: dict[str, bool] = {}
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each such row that no id names, as in "embed: no id is 0, …"."""
+        return [line for line, looked_up in self._looked_up.items() if not looked_up]
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        call = Call(getattr(function, "__name__", ""), args, kwargs or {})
+        if call.plain in _LOOK_UP:
+            with contextlib.suppress(Exception):
+                self._note(call)
+        return function(*args, **call.kwargs)
+
+    def _note(self, call: Call) -> None:
+        padding = call.kwargs.get("padding_idx")
+        ids, table = call.args[:2]
+        if padding is None or not table.requires_grad:
+            return
+        frame = _user_frame()
+        layer = self._layers.get(id(table)) or call.plain
+        where = f"{place_of_frame(frame)}, {call.plain}" if frame else layer
+        line = f"{where}: no id is {padding}, whose row it does not train"
+        before = self._looked_up.get(line, False)
+        self._looked_up[line] = before or bool((ids == padding % len(table)).any())
+
+
+def padding_not_looked_up(module: torch.nn.Module, plan: Plan) -> list[str]:
+    """Return a line for each row of a `padding_idx` that the updates do not look up.
+
+    Probes do not count: they look up every id, but train nothing.
+    """
+    module = copied(module).train()
+    lookups = Lookups(module)
+    # a row that a failing pass has not looked up keeps its line
+    with contextlib.suppress(Exception), torch.random.fork_rng():
+        for batch in plan.batches:
+            for inputs, _ in split(tuple(batch), plan.accumulate):
+                arguments = tensors(inputs, torch.float32)
+                with lookups:
+                    call(module, arguments)
+    return lookups.lines
+
+
+def not_reached(module: torch.nn.Module, plan: Plan, loss: Loss, limits: Limits) -> list[str]:
+    """Return the arrays that the loss trains by itself, the outputs on a batch that it does not
+    depend on, the limits that no number has reached, rows of embeddings that would not train, and
+    the arguments that are not given, a line each.
+    """
+    lines = []
+    arrays, outside = list[torch.Tensor](), list[str]()
+    with contextlib.suppress(Exception):  # the verdict does not need these lines
+        arrays = arrays_outside_module(module, plan.first, loss)
+        outside = outputs_outside_loss(module, plan.first, loss)
+    if arrays:
+        shapes = first_few([list(array.shape) for array in arrays])
+        lines.append(
+            f"the loss trains arrays of its own ({shapes}), which are not compared; make them "
+            "parameters of the net"
+        )
     if outside:
         message = "the loss does not depend on these outputs, so their gradients are not compared"
         lines.append(f"{message}: {first_few(outside)}")
     lines += limits.lines
-    inputs, _ = batch
+    if limits.has_padding_row:
+        lines += padding_not_looked_up(module, plan)
+    inputs, _ = plan.first
     left = not_given(module, inputs)
     if left:
         lines.append(f"arguments that are not given: {', '.join(left)}")
     return lines
+
+
+def _has_positions(labels: np.ndarray) -> bool:
+    """Return whether labels are integers, and several of them in a sample."""
+    return labels.dtype.kind in "iu" and math.prod(labels.shape[1:]) > 1
 
 
 def _slices(items: list[Any], axes: int) -> list[tuple[int, int, slice]]:

@@ -20,6 +20,16 @@ from resnet_fn.parity.trace.tree import Arrays, Tree, map_tree, map_values
 # what functions raise for inputs of other shapes or types, and checks of sizes
 _OF_INPUTS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)
 
+# Arguments of Hugging Face's nets that choose what is returned, and in which form. docs/parity.md
+_SWITCHES = {
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "return_dict",
+    "return_legacy_cache",
+    "use_cache",
+}
+
 FRAMEWORK = f"PyTorch {torch.__version__.partition('+')[0]}"
 
 
@@ -267,7 +277,7 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 
 def not_given(module: torch.nn.Module, inputs: Tree) -> list[str]:
     """Return the arguments of a module that are None, because the inputs do not give them; without
-    switches of nets of transformers, such as `return_dict`.
+    `_SWITCHES`.
     """
     try:
         taken = inspect.signature(module.forward).parameters
@@ -280,4 +290,4 @@ def not_given(module: torch.nn.Module, inputs: Tree) -> list[str]:
         for name, parameter in taken.items()
         if parameter.default is None and named.get(name) is None
     ]
-    return [name for name in left if not name.startswith(("return_", "output_", "use_"))]
+    return [name for name in left if name not in _SWITCHES]

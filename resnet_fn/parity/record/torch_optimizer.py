@@ -1,5 +1,6 @@
 """The optimizer of a torch module: make it, read it, run it alone."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -21,10 +22,20 @@ from resnet_fn.parity.trace.tree import Arrays
 def optimizer_of(
     module: torch.nn.Module, plan: OptimizerPlan, make_optimizer: MakeOptimizer | None
 ) -> tuple[torch.optim.Optimizer, Callable[[float], None]]:
-    """Return the optimizer, and a function that sets the learning rates of its groups."""
+    """Return the optimizer, and a function that sets the learning rates of its groups.
+
+    An optimizer of other arrays than the module's parameters raises ValueError.
+    """
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(plan, module)
     # Each group keeps the ratio of its rate to the largest group's rate.
     groups = optimizer.param_groups
+    known = {*map(id, module.parameters())}
+    for parameter in itertools.chain.from_iterable(group["params"] for group in groups):
+        if id(parameter) not in known:
+            raise ValueError(
+                f"reference: {type(optimizer).__name__} updates an array {list(parameter.shape)} "
+                "that is no parameter of the net; make it one, as nothing else is compared"
+            )
     largest = max(group["lr"] for group in groups) or 1.0
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in groups]
 

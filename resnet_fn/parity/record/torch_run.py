@@ -174,10 +174,8 @@ def outputs_outside_loss(module: torch.nn.Module, batch: Batch, loss: Loss) -> l
     """Return the names of outputs that gradients could reach, and that the loss does not depend
     on.
     """
-    inputs, labels = batch
     with torch.random.fork_rng():
-        outputs = call(copied(module).train(), tensors(inputs, torch.float32))
-        value = scalar(loss(outputs, tensors(labels, torch.float32)))
+        outputs, value = _outputs_and_loss(copied(module).train(), batch, loss)
     leaves = {}
     for name, leaf in named_outputs(outputs).items():
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
@@ -187,6 +185,48 @@ def outputs_outside_loss(module: torch.nn.Module, batch: Batch, loss: Loss) -> l
     gradients = torch.autograd.grad(value, [*leaves.values()], allow_unused=True)
     named = zip(leaves, gradients, strict=True)
     return [name for name, gradient in named if gradient is None]
+
+
+def arrays_outside_module(module: torch.nn.Module, batch: Batch, loss: Loss) -> list[torch.Tensor]:
+    """Return what the loss of a batch has gradients for beside the module's parameters, such as
+    weights of the loss.
+    """
+    module = copied(module).train()
+    known = {*map(id, module.parameters())}
+
+    def leaves() -> dict[int, torch.Tensor]:
+        _, value = _outputs_and_loss(module, batch, loss)
+        return {key: leaf for key, leaf in _leaves_of(value).items() if key not in known}
+
+    with torch.random.fork_rng():
+        first = leaves()
+        # a tensor that the forward pass makes is another one in each pass
+        again = leaves() if first else {}
+    return [leaf for key, leaf in first.items() if key in again]
+
+
+def _outputs_and_loss(
+    module: torch.nn.Module, batch: Batch, loss: Loss
+) -> tuple[Any, torch.Tensor]:
+    inputs, labels = batch
+    outputs = call(module, tensors(inputs, torch.float32))
+    return outputs, scalar(loss(outputs, tensors(labels, torch.float32)))
+
+
+def _leaves_of(value: torch.Tensor) -> dict[int, torch.Tensor]:
+    """Return the tensors to which gradients of a value are added, by `id`."""
+    leaves = {}
+    left = [value.grad_fn]
+    seen = set()
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves[id(node.variable)] = node.variable
+        left += [following for following, _ in node.next_functions]
+    return leaves
 
 
 def scalar(value: Any) -> torch.Tensor:

@@ -96,7 +96,8 @@ class TorchSide:
         self._make_optimizer = make_optimizer
         self._build = build
         self._drawing = drawing
-        self._limits = Limits()  # of functions, and which numbers have reached them
+        _, labels = batches[0]
+        self._limits = Limits(labels)  # of functions, and which numbers have reached them
         # Set by `start`:
         self._initial: Arrays  # parameters and statistics of the given module
         self._reference: torch.nn.Module  # the prepared copy
@@ -308,14 +309,12 @@ class TorchSide:
 
     def limits(self) -> list[str]:
         """Return the constant arrays that have no random numbers in any run, counters in attributes
-        that change no output, the limits that no number of the updates and probes has reached, the
-        outputs that the loss does not depend on, and the arguments that are not given. Needs
-        `updates`.
+        that change no output, and what `not_reached` finds. Needs `updates`.
         """
-        first, loss = self.plan.first, self._training.loss
+        loss = self._training.loss
         return [
             *self._runs.not_exercised,
-            *not_reached(self._reference, first, loss, self._limits),
+            *not_reached(self._reference, self.plan, loss, self._limits),
         ]
 
     def builds(self) -> list[Arrays]:

@@ -78,7 +78,8 @@ def left_out(arrays: Arrays, trained: Collection[str]) -> dict[str, float]:
 
 def hides_its_use(array: np.ndarray) -> bool:
     """Return whether the numbers of an array are all equal; of a single float, whether it is 0, 1
-    or −1: other numbers have a meaning of their own.
+    or −1: what leaves out another number computes other results. A single integer or bool, which is
+    mostly a counter or a flag, hides nothing here.
     """
     kind = array.dtype.kind
     if kind not in "fiub" or not is_constant(array):

@@ -51,6 +51,8 @@ def test_masks_numbers_and_trained_arrays_are_not_drawn():
         "attention_mask": ones,
         "scale": ones[:1],
         "temperature": 0.07 * ones[:1],
+        "steps": np.ones(1, np.int64),
+        "is_ready": np.ones((), bool),
         "count": np.ones(4, np.int64),
         "hidden": np.ones(4, bool),
         "floor": -np.inf * ones,
