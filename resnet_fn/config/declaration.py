@@ -1,7 +1,7 @@
 """This module declares single settings and checks their values. A setting is a field of the
 dataclass `Recipe` or `RunOptions`, for example:
 
-    learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases="lr")
+    learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases=("lr",))
 
 The field makes the flags `--learning-rate` and `--lr` with the help "peak learning rate; default
 0.2; also --lr". A recipe file can call the setting `learning_rate` or `lr`. In Python, write
@@ -15,8 +15,8 @@ through `convert` and `fault`.
 import dataclasses
 import math
 import numbers
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 from resnet_fn.config.hints import hint_for_square_size, hint_for_value, list_names
 from resnet_fn.config.values import show_value
@@ -71,13 +71,6 @@ class Declaration:
             self.dropped_to = self.default
         if self.if_not_stored is None:
             self.if_not_stored = self.default
-
-    def with_default(self, default: Any) -> "Declaration":
-        """Return this declaration with another default, as a subclass of a recipe may have it."""
-        values = {"dropped_to": self.dropped_to, "if_not_stored": self.if_not_stored}
-        others = {name: value for name, value in values.items() if value != self.default}
-        usual = dict.fromkeys(values)  # None: the new default
-        return dataclasses.replace(self, default=default, **{**usual, **others})
 
     @property
     def is_yes_no_auto(self) -> bool:
@@ -205,45 +198,17 @@ class Declaration:
         return [choice for choice in self.choices if choice != CUSTOM]
 
 
-def setting(
-    group: str,
-    default: Any,
-    meaning: str,
-    unit: str = "",
-    *,
-    aliases: str = "",
-    choices: str | Iterable[str] = (),
-    at_least: float = -math.inf,
-    above: float = -math.inf,
-    within: str = "",
-    per_worker: bool = False,
-    compared: bool = True,
-    dropped_to: Any = None,
-    if_not_stored: Any = None,
-    expands_home: bool = True,
-) -> Any:
-    """Declare a setting in a class: `epochs: int = setting(...)`.
+Arguments = ParamSpec("Arguments")
 
-    `Settings` keeps the declaration, and puts the default in its place. `Any` lets type checkers
-    accept the line. The parameters are fields of `Declaration`, except that `aliases` are separated
-    by spaces, and `choices`, if they are one text, by "|".
-    """
-    return Declaration(
-        group,
-        default,
-        meaning,
-        unit,
-        aliases=tuple(aliases.split()),
-        choices=tuple(choices.split("|") if isinstance(choices, str) else choices),
-        at_least=at_least,
-        above=above,
-        within=within,
-        per_worker=per_worker,
-        compared=compared,
-        dropped_to=dropped_to,
-        if_not_stored=if_not_stored,
-        expands_home=expands_home,
-    )
+
+def _as_any(make: Callable[Arguments, Declaration]) -> Callable[Arguments, Any]:
+    """Return `make`, so that type checkers accept `epochs: int = make(...)`."""
+    return make
+
+
+# Declares a setting in a class: `epochs: int = setting("batch and learning rate", 20, …)`.
+# `Settings` keeps the declaration, and puts the default in its place.
+setting = _as_any(Declaration)
 
 
 def _is_number(value: Any, kind: type) -> bool:

@@ -4,7 +4,8 @@
 A value comes from a recipe, from a line of the user's recipe file or of one that it extends, or
 from a flag. A flag is stronger than a file's line, which is stronger than a recipe. `RULES` list
 which settings need certain values of others. A setting that needs a value which a stronger one does
-not have is usually dropped, and the run prints a note. If none is stronger, that is an error:
+not have is usually dropped, with a note if somebody asked for its value. What the user chose (a
+flag, or a line of the user's own file) is dropped only for what is stronger; else that is an error:
 
     draft = settings.draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
     draft.resolve({"schedule": "cosine"}).drop_notes

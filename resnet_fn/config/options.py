@@ -24,14 +24,14 @@ class RunOptions(Settings):
     Raises ValueError if one is invalid.
     """
 
-    out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", PATH, aliases="output")
+    out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", PATH, aliases=("output",))
     resume: str = _run(
         "auto",
         "run or checkpoint to resume; auto: run in --out-dir, if any; never: new run",
         PATH,
     )
     data_dir: str = _run(
-        "", "folder of the data set; digits and synthetic need none", PATH, aliases="data-path"
+        "", "folder of the data set; digits and synthetic need none", PATH, aliases=("data-path",)
     )
     train_list: str = _run(
         "", "list of training images in --data-dir: lines PATH CLASS, or CSV: path,label", PATH
@@ -50,7 +50,9 @@ class RunOptions(Settings):
         0, "threads that decode images, per worker; 0: worker's CPU share", "threads", at_least=0
     )
     feed: str = _compute(
-        "float32", "type of images on the device; uint8 is for image files", choices="float32|uint8"
+        "float32",
+        "type of images on the device; uint8 is for image files",
+        choices=("float32", "uint8"),
     )
     accumulate: int = _compute(
         1, "gradient accumulation; BatchNorm runs per micro-batch", "micro-batches", at_least=1
@@ -59,9 +61,11 @@ class RunOptions(Settings):
         20, "stop the run after this many overflows in a row (fp16)", "updates", at_least=1
     )
     mode: str = _compute(
-        "graph", "graph: compile the update; pynative: compile nothing", choices="graph|pynative"
+        "graph",
+        "graph: compile the update; pynative: compile nothing",
+        choices=("graph", "pynative"),
     )
-    device: str = _compute("CPU", "device that computes", choices="CPU|Ascend")
+    device: str = _compute("CPU", "device that computes", choices=("CPU", "Ascend"))
     fast_math: bool = _compute(False, "allow HF32 and kernels that are not deterministic (Ascend)")
     threads: int = _compute_per_worker(
         0,

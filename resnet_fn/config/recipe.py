@@ -46,10 +46,10 @@ class Recipe(Settings):
     dataset: str = _data(
         "digits",
         "data set",
-        choices=f"digits|cifar10|cifar100|imagefolder|mindrecord|synthetic|{CUSTOM}",
+        choices=("digits", "cifar10", "cifar100", "imagefolder", "mindrecord", "synthetic", CUSTOM),
     )
     image_size: int = _data(
-        16, "height and width of the net's input", PIXELS, at_least=1, aliases="img-size"
+        16, "height and width of the net's input", PIXELS, at_least=1, aliases=("img-size",)
     )
     mean: tuple[float, ...] = _data(
         (),
@@ -63,7 +63,7 @@ class Recipe(Settings):
     )
     repeats: int = _data(1, "augmented copies of each image in a batch", at_least=1)
     sampling: str = _data(
-        "shuffle", "balanced: draw all classes equally often", choices="shuffle|balanced"
+        "shuffle", "balanced: draw all classes equally often", choices=("shuffle", "balanced")
     )
     multi_label: bool = _data(
         False,
@@ -71,7 +71,7 @@ class Recipe(Settings):
         compared=False,
     )
     on_bad_sample: str = _data(
-        "error", "what to do if an image cannot be decoded", choices="error|skip"
+        "error", "what to do if an image cannot be decoded", choices=("error", "skip")
     )
     synthetic_samples: int = _data(
         2048, "synthetic training images; 1/8 as many for validation", "samples", at_least=8
@@ -103,7 +103,9 @@ class Recipe(Settings):
     )
     flip: bool = _augment(False, "random horizontal flip of training images")
     policy: str = _augment(
-        "", "automatic augmentation; empty: none", choices="trivialaugment|randaugment|autoaugment"
+        "",
+        "automatic augmentation; empty: none",
+        choices=("trivialaugment", "randaugment", "autoaugment"),
     )
     policy_ops: int = _augment(
         2, "number of operations per image (randaugment)", "operations", at_least=1
@@ -134,15 +136,21 @@ class Recipe(Settings):
     )
 
     model: str = _net(
-        "resnet20", "net: resnet18 to 152, resnet20 to 110 (CIFAR), se_resnet50, …", aliases="arch"
+        "resnet20",
+        "net: resnet18 to 152, resnet20 to 110 (CIFAR), se_resnet50, …",
+        aliases=("arch",),
     )
-    stem: str = _net("", "first layers; empty: the model's usual ones", choices="imagenet|cifar|d")
-    norm: str = _net("batch", "normalisation after each convolution", choices="batch|none")
+    stem: str = _net(
+        "", "first layers; empty: the model's usual ones", choices=("imagenet", "cifar", "d")
+    )
+    norm: str = _net("batch", "normalisation after each convolution", choices=("batch", "none"))
     sync_batchnorm: bool = _net(
         False, "compute BatchNorm over all workers; not with --accumulate", compared=False
     )
     initialisation: str = _net(
-        "torchvision", "initial weights", choices="torchvision|torch|he_uniform|xavier_uniform"
+        "torchvision",
+        "initial weights",
+        choices=("torchvision", "torch", "he_uniform", "xavier_uniform"),
     )
     zero_init_residual: bool = _net(False, "start with gamma 0 in each block's last BatchNorm")
     drop_path: float = _net(
@@ -156,7 +164,7 @@ class Recipe(Settings):
         "", "initial weights: .pth, .safetensors, .ckpt or run folder; unused on resume", PATH
     )
     which: str = _weights(
-        "last", "checkpoint to load if --weights is a run folder", choices="last|best"
+        "last", "checkpoint to load if --weights is a run folder", choices=("last", "best")
     )
     reset_head: bool = _weights(False, "make a new last layer even if the classes are the same")
     freeze: str = _weights(
@@ -170,7 +178,7 @@ class Recipe(Settings):
     )
 
     precision: str = _precision(
-        "fp32", "fp16: convolutions in float16, with loss scaling", choices="fp32|fp16"
+        "fp32", "fp16: convolutions in float16, with loss scaling", choices=("fp32", "fp16")
     )
     loss_scale: float = _precision(65536.0, "initial loss scale (fp16)", within="[1, 16777216]")
     loss_scale_interval: int = _precision(
@@ -178,17 +186,20 @@ class Recipe(Settings):
     )
 
     batch_size: int = _training(
-        64, "samples per update, over all workers", "samples", at_least=1, aliases="bs batch"
+        64, "samples per update, over all workers", "samples", at_least=1, aliases=("bs", "batch")
     )
     epochs: int = _training(20, "passes over the training set", "epochs", at_least=1)
     seed: int = _training(
         0, "seed of initial weights, order and augmentation", within="[0, 4294967294]"
     )
     schedule: str = _training(
-        "cosine", "learning-rate schedule", choices="cosine|linear|step|constant", aliases="sched"
+        "cosine",
+        "learning-rate schedule",
+        choices=("cosine", "linear", "step", "constant"),
+        aliases=("sched",),
     )
     learning_rate: float = _training(
-        0.2, "peak learning rate, not scaled by workers", above=0, aliases="lr"
+        0.2, "peak learning rate, not scaled by workers", above=0, aliases=("lr",)
     )
     head_lr_factor: float = _training(
         1.0, "last layer's learning rate divided by --learning-rate", above=0, compared=False
@@ -200,7 +211,7 @@ class Recipe(Settings):
         compared=False,
     )
     min_learning_rate: float = _training(
-        0.0, "final learning rate (cosine, linear)", at_least=0, aliases="min-lr"
+        0.0, "final learning rate (cosine, linear)", at_least=0, aliases=("min-lr",)
     )
     warmup_epochs: float = _training(
         0.0, "length of the linear warm-up of the learning rate", "epochs", at_least=0
@@ -212,10 +223,12 @@ class Recipe(Settings):
         0.1, "factor of the learning rate at each milestone", within="(0, 1)"
     )
 
-    loss: str = _loss("cross_entropy", "loss function", choices=f"cross_entropy|bce|focal|{CUSTOM}")
-    label_smoothing: float = _loss(0.1, "label smoothing", within="[0, 1)", aliases="smoothing")
+    loss: str = _loss(
+        "cross_entropy", "loss function", choices=("cross_entropy", "bce", "focal", CUSTOM)
+    )
+    label_smoothing: float = _loss(0.1, "label smoothing", within="[0, 1)", aliases=("smoothing",))
     smoothing_over: str = _loss(
-        "all", "smooth all classes (as PyTorch) or all except the label", choices="all|others"
+        "all", "smooth all classes (as PyTorch) or all except the label", choices=("all", "others")
     )
     # The path may differ between workers, because `data.agreement.check_state` compares the weights
     # in the file.
@@ -226,12 +239,12 @@ class Recipe(Settings):
         compared=False,
     )
 
-    optimizer: str = _optimizer("sgd", "optimizer", choices=OPTIMIZERS, aliases="opt")
+    optimizer: str = _optimizer("sgd", "optimizer", choices=tuple(OPTIMIZERS), aliases=("opt",))
     momentum: float = _optimizer(
         0.9,
         f"momentum, or beta1 of {optimizers_reading('beta2')}",
         within="[0, 1)",
-        aliases="beta1",
+        aliases=("beta1",),
     )
     beta2: float = _optimizer(
         0.0,
@@ -242,11 +255,11 @@ class Recipe(Settings):
         0.0,
         f"eps of {optimizers_reading('epsilon')}; 0: {value_of_zero('epsilon')}",
         at_least=0,
-        aliases="eps",
+        aliases=("eps",),
     )
     nesterov: bool = _optimizer(True, "Nesterov momentum (SGD)", dropped_to=False)
     weight_decay: float = _optimizer(
-        5e-4, "weight decay, except on norm layers and biases", at_least=0, aliases="wd"
+        5e-4, "weight decay, except on norm layers and biases", at_least=0, aliases=("wd",)
     )
     decay_all: bool = _optimizer(False, "apply weight decay to norm layers and biases, too")
     trust_coefficient: float = _optimizer(
@@ -287,7 +300,9 @@ class Recipe(Settings):
         choices=FILTERS,
     )
     monitor: str = _evaluation(
-        "top1", "metric that selects the best checkpoint", choices="top1|loss|macro_f1|map"
+        "top1",
+        "metric that selects the best checkpoint",
+        choices=("top1", "loss", "macro_f1", "map"),
     )
     patience: int = _evaluation(
         0, "stop after N evaluations without improvement; 0: never", at_least=0

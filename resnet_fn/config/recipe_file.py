@@ -93,7 +93,7 @@ def _read_extended(
     draft = read_recipe_file(file, named, extended_by)
     # This raises an error unless the extended file is valid by itself. Its values stay as they are
     # written, because this file may change what the rules read. The rules for new runs wait until
-    # then, when it is known whether the run is new; what they forbid is then dropped with a note.
+    # then, when it is known whether the run is new.
     draft.complete(resumes=True)
     extended = {}
     for name, sourced in draft.values.items():

@@ -2,9 +2,9 @@
 
     Rule("ema_every ema_start ema_warmup", lambda ema: ema > 0, "needs --ema")
 
-If `ema` is 0, this rule is broken. A recipe's `ema_every` is then dropped, with the note "ema_every
-2 is left out: it needs --ema". If the user gives `--ema-every 2`, that is the error "ema_every: 2
-needs --ema".
+If `ema` is 0, this rule is broken. A recipe's `ema_every` is then dropped, and if it is not the
+default, with the note "ema_every 2 is left out: it needs --ema". If the user gives `--ema-every 2`,
+that is the error "ema_every: 2 needs --ema".
 
     Rule("val_list", lambda train_list: train_list, "needs --train-list, too", on_break="error")
 

@@ -29,10 +29,6 @@ Three do not; then `chosen` is None, which `changed` keeps, too:
     Recipe.unchecked({"seed": 1})                            none
     stored.recipe_from_dict(...)                             not new runs'
 
-`dataclasses.replace` passes all settings, so that a default which its caller asks for looks like
-one that nobody asked for. A rule may replace it: with a recipe of several labels,
-`dataclasses.replace(recipe, loss="cross_entropy")` keeps bce, where `changed` raises an error.
-
 In Python, rules about a recipe's settings together with options, such as accumulate with
 sync_batchnorm, are checked when the run is built.
 """
@@ -78,8 +74,11 @@ class Settings:
             if isinstance(value, Declaration):
                 setattr(cls, name, value.default)
                 cls.declarations[name] = value
-            elif name in cls.declarations:  # a user's subclass of `Recipe` with another default
-                cls.declarations[name] = cls.declarations[name].with_default(value)
+            elif name in cls.declarations:
+                raise TypeError(
+                    f"{cls.__name__}.{name}: a subclass cannot change a setting's default; write a "
+                    f"function that returns {cls.__mro__[1].__name__}({name}={value!r})"
+                )
         cls.__doc__ = _with_attributes(cls)
         # `init=False`: a dataclass's own `__init__` does not know which settings were passed.
         dataclasses.dataclass(frozen=True, kw_only=True, init=False)(cls)
@@ -166,8 +165,12 @@ def _defaults(config: Settings) -> Draft:
 
 def _are_of_replace(config: Settings, keywords: Mapping[str, Any]) -> bool:
     """Return whether keywords are those that `dataclasses.replace` passes: all settings, whichever
-    its caller gave. Then only those that differ from their defaults are checked as flags: with
-    Adam, `replace(recipe, nesterov=True)` is no error, and nesterov stays False.
+    its caller gave.
+
+    Then only those that differ from their defaults are checked as flags. A default which the caller
+    asks for looks like one that nobody asked for, and a rule may replace it: with Adam,
+    `replace(recipe, nesterov=True)` is no error, and nesterov stays False; with several labels,
+    `replace(recipe, loss="cross_entropy")` keeps bce. `changed` raises errors there.
     """
     return keywords.keys() == config.declarations.keys()
 

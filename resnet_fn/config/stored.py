@@ -44,7 +44,9 @@ def _replace_head_learning_rate(settings: dict[str, Any]) -> None:
     rate = settings.pop("head_learning_rate", 0)  # 0: learning_rate
     if rate:
         # A learning rate of 0 is rejected later, as in any recipe.
-        settings["head_lr_factor"] = rate / (settings.get("learning_rate") or 1)
+        peak = settings.get("learning_rate") or 1
+        is_number = isinstance(rate, int | float) and isinstance(peak, int | float)
+        settings["head_lr_factor"] = rate / peak if is_number else rate
 
 
 def _replace_own_beta2(settings: dict[str, Any]) -> None:

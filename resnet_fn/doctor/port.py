@@ -73,7 +73,7 @@ def resting_settings(location: str) -> list[str]:
     paths = {id(cell): path for path, cell in net.cells_and_names()}
     rows: dict[str, list[str]] = {}
     for cell, layer, arguments in recorded:
-        defaults = inspect.signature(layer).parameters
+        defaults = inspect.signature(layer.__init__).parameters
         lines = []
         for argument, new in layers[layer].items():
             if argument not in defaults or argument in arguments:

@@ -117,6 +117,7 @@ def test_a_cause_is_searched_for_in_packed_outputs():
     ladder = ladder_of(PortedLeakyTagger(), LeakyTagger(), batches, quick=False, **PACKED)
     (line,) = ladder.first_stage.hints
     assert line.endswith("leaky ReLU 0.01 for leaky_relu in the port")
+    assert not [line for line in ladder.changes if "probes" in line]
 
 
 def test_a_wrong_step_of_a_tagger_is_seen():

@@ -216,7 +216,7 @@ LIMITS = {
     "a function without a padding row": (
         "ids",
         lambda n, ids: t.functional.embedding(ids, n.part.weight, padding_idx=8).mean(1),
-        ["embedding: no id is 8, whose row it does not train"],
+        ["embedding: no id is 8, to whose row it passes no gradient"],
     ),
     "a limit of gradients": (
         "vectors",
@@ -397,12 +397,14 @@ TOKENS = np.int32([[0, 1], [1, 2], [2, 0], [1, 1]])
         (np.where(TOKENS == 2, -100, TOKENS), -1, 0),
         (TOKENS[:, :1], -1, 0),  # one label of each sample
         (TOKENS.ravel(), (4, 2), 1),
+        ((TOKENS[:, 0], TOKENS), -1, 0),  # the loss reads the first, which has no positions
     ],
 )
 def test_positions_ignored_by_default_are_listed(labels, shape, lines):
     """Of labels with several positions in a sample, as those of language models."""
 
     def loss(outputs, labels):
+        labels = labels[0] if isinstance(labels, tuple) else labels
         target = labels.reshape(shape).long()
         outputs = outputs[:, :, None].expand(-1, -1, labels.numel() // 4)
         if target.ndim == 1:
@@ -417,7 +419,7 @@ def test_positions_ignored_by_default_are_listed(labels, shape, lines):
 @pytest.mark.parametrize(
     ("last", "trains", "lines"),
     [
-        ([1, 2, 3], True, ["part: no id is 0, whose row it does not train"]),
+        ([1, 2, 3], True, ["part: no id is 0, to whose row it passes no gradient"]),
         ([1, 2, 0], True, []),
         ([1, 2, 3], False, []),
     ],
@@ -514,7 +516,7 @@ class Uncertain(t.Module):
         return (error * (-self.sizes).exp() + self.sizes).sum()
 
 
-def test_arrays_that_the_loss_trains_are_listed():
+def test_arrays_beside_the_net_are_listed():
     """Leaves that a forward pass makes, as for a penalty of gradients, are none."""
 
     def forward(net, x):
@@ -522,11 +524,11 @@ def test_arrays_that_the_loss_trains_are_listed():
         return net.head(net.part(x))
 
     line = (
-        "the loss trains arrays of its own ([2], [3, 3]), which are not compared; make them "
-        "parameters of the net"
+        "gradients reach arrays that are no parameters of the net ([2], [3, 3]) and are not "
+        "compared; if they are trained, make them parameters of the net, else freeze them"
     )
     assert line in limits_of(theirs_of(forward), Uncertain())
-    assert not [line for line in limits_of(theirs_of(forward)) if "of its own" in line]
+    assert not [line for line in limits_of(theirs_of(forward)) if "gradients reach" in line]
 
 
 def test_arguments_that_no_batch_gives_are_listed():

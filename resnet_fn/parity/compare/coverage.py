@@ -90,8 +90,9 @@ class Coverage:
 
 def coverage_of(sides: Sides, stages: Sequence[Stage], probed: Probed) -> Coverage:
     """Return the coverage of a comparison. What fails costs a line, and no other line."""
-    lines, left_out = _lines(sides, stages, probed), _not_compared(sides)
+    lines, left_out = _lines(sides, stages, probed), Coverage.not_compared
     try:
+        left_out = _not_compared(sides)
         summary, facts = _facts(sides, probed)
     except Exception as error:
         summary, facts = "", {}

@@ -143,7 +143,7 @@ def compare_laws(
         compared,
         message,
         draws,
-        [*NOT_MEASURED, *lines],
+        [*lines, *NOT_MEASURED],
     )
 
 

@@ -288,7 +288,9 @@ class _Pairing:
         attributes = [
             name for name in rest if of_port.get(common_name(name)) == squeezed(rest[name])
         ]
-        return advice(made, rest, not tried.problems, attributes, self.used | used)
+        paired = self.used | used
+        paired |= {alias for name in paired for alias in self.reference.aliases(name)}
+        return advice(made, rest, not tried.problems, attributes, paired)
 
     @functools.cached_property
     def by_structure(self) -> Attempt:

@@ -224,7 +224,7 @@ def advice(
             )
     names = [name for name in reference if name in missing and name not in held]
     if names:
-        layers = [] if made else _layers_of(names, [*paired, *held])
+        layers = _layers_of(names, [*paired, *held]) if paired and not made else []
         fix = "; if the reference does not use them, build it without them: "
         fix = fix + first_few(layers) if layers else ""
         lines.append(f"the port has no array that fits the reference's {first_few(names)}{fix}")

@@ -32,7 +32,7 @@ from resnet_fn.parity.record.torch_run import (
     outputs_outside_loss,
 )
 from resnet_fn.parity.trace.plan import Plan
-from resnet_fn.parity.trace.tree import Tree, named_leaves, split
+from resnet_fn.parity.trace.tree import Batch, leaves, split
 
 # Functions that limit numbers → the names of their arguments after the first.
 _LIMITED = {
@@ -98,14 +98,15 @@ class Limits(torch.overrides.TorchFunctionMode):
     """A context manager that notes unused limits, such as `clamp(min=1e-12)` if all numbers are 0
     or above 1e-12, and conditions of the user's code that are always true or always false.
 
-    `labels` are those of a batch.
+    `batch` is one of the updates, each in `micro_batches` parts.
     """
 
-    def __init__(self, labels: Tree = None) -> None:
+    def __init__(self, batch: Batch, micro_batches: int = 1) -> None:
         super().__init__()
-        leaves = named_leaves(labels, "labels").values()
         # whether labels may be meant to have −100, which PyTorch's losses ignore by default
-        self._may_ignore = any(map(_has_positions, leaves))
+        self._may_ignore = any(_has_positions(leaf) for _, leaf in leaves(batch[1]))
+        sizes = [len(leaf) for _, leaf in leaves(batch) if np.ndim(leaf)]
+        self._samples = min(sizes, default=0) // micro_batches
         self.reached: dict[str, bool] = {}
         self.has_padding_row = False  # whether a row of a table is not trained: see `Lookups`
         # the values of the conditions of each place, by the function
@@ -169,7 +170,8 @@ class Limits(torch.overrides.TorchFunctionMode):
     def _note(self, call: Call, function: Any) -> None:
         """Note what the arguments of a call show. The call may write into them."""
         if call.plain in _LOOK_UP and call.kwargs.get("padding_idx") is not None:
-            self.has_padding_row = True
+            table = call.args[1]
+            self.has_padding_row |= bool(table.requires_grad)
         if call.plain in _LIMITED:
             self._note_limits(call)
         elif call.plain in ("cross_entropy", "nll_loss"):
@@ -230,7 +232,8 @@ class Limits(torch.overrides.TorchFunctionMode):
         location = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
         whole = labels if labels._base is None else labels._base
         several = self._may_ignore or _has_positions(whole.detach().numpy())
-        by_default = several and not labels.is_floating_point()
+        # a column of several labels has one number for each sample
+        by_default = several and not labels.is_floating_point() and labels.numel() > self._samples
         if location and (ignored != _IGNORED or by_default):
             line = f"{location}, {call.plain}: no label is {ignored}, which it ignores"
             self._reach(line, labels == ignored)
@@ -311,7 +314,7 @@ class Limits(torch.overrides.TorchFunctionMode):
 
 class Lookups(torch.overrides.TorchFunctionMode):
     """A context manager that notes whether the row of a `padding_idx` is ever looked up, by the
-    user's calls and by the embeddings of a module. PyTorch does not train this row.
+    user's calls and by the embeddings of a module. They pass this row no gradient.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -340,12 +343,13 @@ class Lookups(torch.overrides.TorchFunctionMode):
         ids, table = call.args[:2]
         if padding is None or not table.requires_grad:
             return
+        row = padding % len(table)
         frame = _user_frame()
         layer = self._layers.get(id(table)) or call.plain
         where = f"{place_of_frame(frame)}, {call.plain}" if frame else layer
-        line = f"{where}: no id is {padding}, whose row it does not train"
+        line = f"{where}: no id is {row}, to whose row it passes no gradient"
         before = self._looked_up.get(line, False)
-        self._looked_up[line] = before or bool((ids == padding % len(table)).any())
+        self._looked_up[line] = before or bool((ids == row).any())
 
 
 def padding_not_looked_up(module: torch.nn.Module, plan: Plan) -> list[str]:
@@ -362,24 +366,27 @@ def padding_not_looked_up(module: torch.nn.Module, plan: Plan) -> list[str]:
                 arguments = tensors(inputs, torch.float32)
                 with lookups:
                     call(module, arguments)
+            if not lookups.lines:  # all rows are looked up
+                break
     return lookups.lines
 
 
 def not_reached(module: torch.nn.Module, plan: Plan, loss: Loss, limits: Limits) -> list[str]:
-    """Return the arrays that the loss trains by itself, the outputs on a batch that it does not
+    """Return the arrays beside the net's parameters that gradients reach, the outputs on a batch that it does not
     depend on, the limits that no number has reached, rows of embeddings that would not train, and
     the arguments that are not given, a line each.
     """
     lines = []
     arrays, outside = list[torch.Tensor](), list[str]()
-    with contextlib.suppress(Exception):  # the verdict does not need these lines
+    with contextlib.suppress(Exception):  # the verdict does not need this line
         arrays = arrays_outside_module(module, plan.first, loss)
+    with contextlib.suppress(Exception):
         outside = outputs_outside_loss(module, plan.first, loss)
     if arrays:
         shapes = first_few([list(array.shape) for array in arrays])
         lines.append(
-            f"the loss trains arrays of its own ({shapes}), which are not compared; make them "
-            "parameters of the net"
+            f"gradients reach arrays that are no parameters of the net ({shapes}) and are not "
+            "compared; if they are trained, make them parameters of the net, else freeze them"
         )
     if outside:
         message = "the loss does not depend on these outputs, so their gradients are not compared"

@@ -33,7 +33,7 @@ def optimizer_of(
     for parameter in itertools.chain.from_iterable(group["params"] for group in groups):
         if id(parameter) not in known:
             raise ValueError(
-                f"reference: {type(optimizer).__name__} updates an array {list(parameter.shape)} "
+                f"optimizer: {type(optimizer).__name__} updates an array {list(parameter.shape)} "
                 "that is no parameter of the net; make it one, as nothing else is compared"
             )
     largest = max(group["lr"] for group in groups) or 1.0

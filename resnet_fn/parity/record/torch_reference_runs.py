@@ -350,10 +350,11 @@ class ReferenceRuns:
         number in an attribute that moves evenly and changes no output, or that could not be tried.
         """
         saved, buffers = self._module.state_dict(), dict(self._module.named_buffers())
+        arrays = {name: array_of(buffers[name]) for name in buffers if name not in saved}
         unsaved = [
-            f"{name}: always {float(buffers[name].flatten()[0]):g}"
-            for name in buffers
-            if name not in saved and hides_its_use(array_of(buffers[name]))
+            f"{name}: always {float(array.flat[0]):g}"
+            for name, array in arrays.items()
+            if hides_its_use(array)
         ]
         return [*self._not_drawn, *unsaved, *self._idle_numbers]
 

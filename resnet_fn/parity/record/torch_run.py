@@ -223,8 +223,9 @@ def _leaves_of(value: torch.Tensor) -> dict[int, torch.Tensor]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):
-            leaves[id(node.variable)] = node.variable
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, torch.Tensor):
+            leaves[id(variable)] = variable
         left += [following for following, _ in node.next_functions]
     return leaves
 

@@ -96,8 +96,8 @@ class TorchSide:
         self._make_optimizer = make_optimizer
         self._build = build
         self._drawing = drawing
-        _, labels = batches[0]
-        self._limits = Limits(labels)  # of functions, and which numbers have reached them
+        # of functions, and which numbers have reached them
+        self._limits = Limits(batches[0], plan.accumulate)
         # Set by `start`:
         self._initial: Arrays  # parameters and statistics of the given module
         self._reference: torch.nn.Module  # the prepared copy

@@ -64,13 +64,13 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return what a net passes on with `function` applied to every value. Other than with
     `map_tree`, lists and named tuples stay what they are, so that a net can take the result; dicts
-    of other classes and objects count as values.
+    of other classes, objects, and subclasses of named tuples (PackedSequence) count as values.
     """
     kind = type(tree)
     if kind is dict:
         return {key: map_values(function, branch) for key, branch in tree.items()}
     is_plain = kind in (tuple, list)
-    is_named = isinstance(tree, tuple) and hasattr(tree, "_fields")
+    is_named = kind.__bases__ == (tuple,) and hasattr(kind, "_fields")
     if not is_plain and not is_named:
         return function(tree)
     branches = []

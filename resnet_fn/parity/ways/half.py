@@ -14,7 +14,7 @@ def rounded(array: np.ndarray, half: str) -> np.ndarray:
     digits = np.round(fraction * scale)
     fraction = digits / scale
     nearest: np.ndarray = np.ldexp(fraction, exponent)
-    return nearest.astype(array.dtype)
+    return np.asarray(nearest, array.dtype)  # of an array without axes, NumPy makes a number
 
 
 def rounded_inputs(inputs: Tree, half: str) -> Tree:

@@ -107,6 +107,10 @@ def test_unused_layers_of_references_may_be_removed():
     # of a layer that the port has in part, or where the port's arrays are unpaired, too, no word
     (line,) = match(Outline(kept), Outline(kept | {"bert.layers.0.bias": (4,)})).advice
     assert line.endswith("the reference's bert.layers.0.bias")
+    tied = {"wte.weight": (9, 4)}, {"wte.weight": (9, 4), "top.weight": (9, 4), "top.bias": (9,)}
+    names = [("wte.weight", "top.weight")]
+    (line,) = match(Outline(HEAD | tied[0]), Outline(HEAD | tied[1], tied=names)).advice
+    assert line.endswith("the reference's top.bias")
     lines = match(Outline(HEAD | {"pool": (9,)}), Outline(HEAD | pooler)).advice
     assert "build it without" not in str(lines)
 
