@@ -36,11 +36,13 @@ _OPPOSITE = {
 
 
 @contextlib.contextmanager
-def _recorded(layers: Iterable[type[nn.Cell]]) -> Iterator[list[tuple[nn.Cell, type, set[str]]]]:
+def _recorded(
+    layers: Iterable[type[nn.Cell]],
+) -> Iterator[list[tuple[nn.Cell, type[nn.Cell], set[str]]]]:
     """Record instances of `layers` made in the `with` block as (layer, class, names of the given
     arguments).
     """
-    recorded: list[tuple[nn.Cell, type, set[str]]] = []
+    recorded: list[tuple[nn.Cell, type[nn.Cell], set[str]]] = []
 
     def recording(layer: type[nn.Cell], make: Any) -> Any:
         @functools.wraps(make)
