@@ -387,7 +387,7 @@ def test_a_label_that_no_batch_ignores_is_listed(ignored, lines):
     assert sum("no label is 2, which it ignores" in line for line in limits) == lines
 
 
-TOKENS = np.int32([[0, 1], [1, 2], [2, 0], [1, 1]])
+TOKENS = np.int32([[0, 1, 1], [1, 2, 1], [2, 0, 1], [1, 1, 1]])
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ TOKENS = np.int32([[0, 1], [1, 2], [2, 0], [1, 1]])
         (TOKENS, -1, 1),
         (np.where(TOKENS == 2, -100, TOKENS), -1, 0),
         (TOKENS[:, :1], -1, 0),  # one label of each sample
-        (TOKENS.ravel(), (4, 2), 1),
+        (TOKENS.ravel(), (4, 3), 1),
         ((TOKENS[:, 0], TOKENS), -1, 0),  # the loss reads the first, which has no positions
     ],
 )

@@ -232,8 +232,10 @@ class Limits(torch.overrides.TorchFunctionMode):
         location = _if_of_user(caller_outside((TORCH, torch_decisions.__file__, __file__)))
         whole = labels if labels._base is None else labels._base
         several = self._may_ignore or _has_positions(whole.detach().numpy())
-        # a column of several labels has one number for each sample
-        by_default = several and not labels.is_floating_point() and labels.numel() > self._samples
+        # A column of several labels has a number for each sample, of which losses alone get up to
+        # twice as many.
+        of_positions = several and labels.numel() > 2 * self._samples
+        by_default = of_positions and not labels.is_floating_point()
         if location and (ignored != _IGNORED or by_default):
             line = f"{location}, {call.plain}: no label is {ignored}, which it ignores"
             self._reach(line, labels == ignored)
