@@ -403,7 +403,7 @@ def draft_of_start(base: Draft, given: Mapping[str, Any]) -> Resolved:
 def _will_resume(base: Draft, given: Mapping[str, Any]) -> bool:
     """Return whether a draft with the settings `given` resumes a run.
 
-    Then `find_start` finds its checkpoint. Invalid settings, which `Draft` reports, resume no run.
+    Then `find_start` finds its checkpoint. An invalid `out_dir`, which `Draft` reports, has no run.
     """
     resume, out_dir = (given.get(name, base.values[name].value) for name in ("resume", "out_dir"))
     if resume not in ("auto", "never"):

@@ -22,7 +22,7 @@ it; a draft is *resolved* by checks and rules; what a run or checkpoint has of i
 *stored*.
 
 The other modules need not be read for this. `hints`, `flag_hints`, `path_hints`, `foreign_flags`
-and `wording` make parts of messages, `values` converts values to texts and JSON, `printing` prints,
+and `wording` make parts of messages, `values` converts values to texts, paths and JSON, `printing` prints,
 `reading` reads files of others, `output_paths` checks what a command is to write and has what helps
 if a write fails, and `packages` lists versions.
 """

@@ -24,8 +24,9 @@ from resnet_fn.config.values import show_value
 # choices of a setting: see `Declaration.is_yes_no_auto`
 YES_NO_AUTO = ("auto", "yes", "no")
 BALANCED = "balanced"  # value of `class_weights` and `sampling`
-# Value for a caller's net, data set or loss in `resnet_fn.fit`; the rules reject it elsewhere.
-# Checkpoints and config.json contain it, so it stays "own".
+# Value for a caller's net, data set or loss in `resnet_fn.fit`; the rules reject it elsewhere,
+# and `recipe.check_buildable` rejects an own net with an own data set. Checkpoints and config.json contain
+# it, so it stays "own".
 CUSTOM = "own"
 # Units that change more than the help: see `Declaration.unit`.
 PATH = "path"

@@ -80,10 +80,10 @@ class SourcedValue(NamedTuple):
 
     @property
     def needs_note(self) -> bool:
-        """Return whether the user should hear that the value is dropped: the user chose it, or a
-        recipe has it in place of the default.
+        """Return whether the user should hear that the value is dropped: the user chose it, or it
+        is not a usual one.
         """
-        # An older run, which lacks the setting, has `if_not_stored`.
+        # an older run, which lacks the setting, has `if_not_stored`
         usual = (self.declared.default, self.declared.if_not_stored)
         return self.is_chosen or self.value not in usual
 

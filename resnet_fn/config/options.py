@@ -14,7 +14,7 @@ _run = partial(setting, "run folder, resuming and data files")
 _compute = partial(setting, "how updates are computed")
 _compute_per_worker = partial(_compute, per_worker=True)
 _record = partial(setting, "logs and checkpoints", per_worker=True)
-# Options of a single start, which another run does not take over.
+# Options of a single start: neither a resume nor a run's recipe.toml takes them over.
 OF_ONE_START = ("out_dir", "resume", "allow_other_data", "progress")
 
 

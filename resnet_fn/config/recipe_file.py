@@ -105,7 +105,8 @@ def _read_extended(
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     """Return a recipe file's text: the recipe's settings, and the options that are not defaults.
 
-    It leaves out options of one start, and settings without effect, which no file may have.
+    It leaves out options of one start, and settings whose values have no effect, which would be
+    errors in a file.
     """
     usual = vars(RunOptions())
     of_both = vars(recipe) | vars(options)

@@ -1,4 +1,4 @@
-"""`RULES` lists settings that have an effect only with certain values of other settings.
+"""`RULES` lists settings that have an effect, or are allowed, only with certain values of others.
 
     Rule("ema_every ema_start ema_warmup", lambda ema: ema > 0, "needs --ema")
 
@@ -116,7 +116,7 @@ def _rule_of_optimizers(setting: str) -> Rule:
     )
 
 
-# Settings that `fit` rejects, because the net and the data are the caller's.
+# Settings that have no effect in `fit`, because the net and the data are the caller's.
 NOT_OF_FIT = (
     "image_size repeats max_shift max_rotation max_zoom crop_padding flip policy color_jitter "
     "erasing mixup cutmix stem norm sync_batchnorm initialisation zero_init_residual drop_path "

@@ -10,11 +10,11 @@ get another value than its default:
     recipe.chosen                  # {"optimizer": Source.FLAG, "seed": Source.FLAG}
     changed(recipe, seed=2)        # a copy, which is checked, too
 
-Wherever settings are merged, that takes three steps, which `draft.py` explains:
+Settings are merged in three steps, for which see `draft.py`:
 
     draft = draft_of(recipe)               # the settings, with the source of each
     draft = draft.complete({"seed": 2})    # flags over them, all checks, all rules
-    recipe = Recipe.from_draft(draft)      # the settings alone
+    recipe = Recipe.from_draft(draft)      # the settings, and which of them were chosen
 
 Three ways to make a recipe or options keep account of what was chosen; `copy` and `pickle` copy it:
 
@@ -23,7 +23,7 @@ Three ways to make a recipe or options keep account of what was chosen; `copy` a
     changed(recipe, seed=1)              seed                all              recipe's, and seed
     Recipe.from_draft(draft)                                 the draft's      the draft's
 
-Three do not; then `chosen` is None, which `changed` keeps, too:
+Three do not; then `chosen` is None (unless `unchecked` gets it), which `changed` keeps, too:
 
     dataclasses.replace(recipe, seed=1)  all not default     all
     Recipe.unchecked({"seed": 1})                            none

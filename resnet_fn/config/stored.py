@@ -1,4 +1,4 @@
-"""Settings that a run or a checkpoint has stored, by any version of this package."""
+"""Settings that a run or a checkpoint has stored, by this version or an earlier one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
 
 
 def _stored_recipe(settings: Mapping[str, Any]) -> Recipe:
-    """Make a recipe, without checks of its values, from what any version has stored."""
+    """Make a recipe, without checks of its values, from what this version or an earlier one has stored."""
     settings = dict(settings)
     _replace_head_learning_rate(settings)
     _replace_own_beta2(settings)
