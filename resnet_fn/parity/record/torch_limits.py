@@ -403,8 +403,10 @@ def not_reached(module: torch.nn.Module, plan: Plan, loss: Loss, limits: Limits)
     return lines
 
 
-def _has_positions(labels: np.ndarray) -> bool:
-    """Return whether labels are integers, and several of them in a sample."""
+def _has_positions(labels: np.ndarray | None) -> bool:
+    """Return whether labels are integers, and several of them in a sample. None: no labels."""
+    if labels is None:
+        return False
     return labels.dtype.kind in "iu" and math.prod(labels.shape[1:]) > 1
 
 
