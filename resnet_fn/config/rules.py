@@ -84,6 +84,7 @@ class Rule(NamedTuple):
 
 # data sets whose images are decoded from files or records during training
 OF_FILES = ("imagefolder", "mindrecord")
+DECREASING = ("cosine", "linear")  # the schedules that end at `min_learning_rate`
 _NEEDS_IMAGE_FILES = "is for data sets of image files; leave it out"
 _NEEDS_UNPACKED_IMAGES = (
     "needs --dataset imagefolder; pack has checked MindRecord's images, so leave it out"
@@ -329,7 +330,7 @@ RULES = (
     ),
     Rule(
         "min_learning_rate",
-        lambda schedule: schedule in ("cosine", "linear"),
+        lambda schedule: schedule in DECREASING,
         "needs --schedule cosine or linear",
     ),
     Rule(

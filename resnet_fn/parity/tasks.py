@@ -7,6 +7,7 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.rules import DECREASING
 from resnet_fn.config.setting_names import flag_name
 from resnet_fn.config.settings import changed
 from resnet_fn.config.wording import words_of
@@ -23,7 +24,6 @@ CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 1
 OTHER = (3, 1000)
 OWN_NET = (3, 10, 32)  # channels, classes and height of the images for a user's net
 MIXING = ("mixup", "cutmix", "mix_switch", "repeats", "label_threshold")  # change random images
-DECREASING = ("cosine", "linear")  # the schedules that end at `min_learning_rate`
 GENTLE = 1e-3  # the learning rate for an optimizer that is not the recipe's
 
 

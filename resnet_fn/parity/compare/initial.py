@@ -130,12 +130,16 @@ def initial_stage(
 
 def _side_that_repeats(a: np.ndarray, b: np.ndarray) -> str:
     """Return the side all of whose builds have the same numbers, or "" if none or both have."""
-    if a.shape[-1] < 2:
-        return ""
-    fixed_a, fixed_b = ((side == side[..., :1]).all() for side in (a, b))
+    fixed_a, fixed_b = _repeated(a).all(), _repeated(b).all()
     if fixed_a == fixed_b:
         return ""
     return "port" if fixed_a else "reference"
+
+
+def _repeated(builds: np.ndarray) -> np.ndarray:
+    """Return which numbers of an array [rows, …, builds] are the same in each of several builds."""
+    repeated: np.ndarray = (builds == builds[..., :1]).all(-1)
+    return repeated & (builds.shape[-1] > 1)
 
 
 def _stacked(name: str, builds: Sequence[Arrays]) -> np.ndarray:
@@ -159,8 +163,7 @@ def _compare_builds(
     differences: list[Difference] = []
     hints: list[str] = []
     several = a.shape[-1] > 1
-    fixed_a = (a == a[..., :1]).all(-1) & several
-    fixed_b = (b == b[..., :1]).all(-1) & several
+    fixed_a, fixed_b = _repeated(a), _repeated(b)
     both = fixed_a & fixed_b
     if both.mean() > CHANCE:
         item = _compare_constants(name, both, a[..., 0], b[..., 0])
