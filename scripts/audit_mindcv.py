@@ -207,8 +207,7 @@ def ladder_of(name, fixes=(), forward=False):
         net = mindcv.create_model(name, num_classes=CLASSES, **chosen.options)
     rng = np.random.default_rng(0)
     images = rng.standard_normal((IMAGES, 3, chosen.size, chosen.size)).astype(np.float32)
-    recipe = dataclasses.replace(
-        recipes.recipe("imagenet_resnet50_v1"),
+    recipe = recipes.recipe("imagenet_resnet50_v1").changed(
         batch_size=IMAGES,
         learning_rate=0.01,
         min_learning_rate=0.0,

@@ -12,7 +12,6 @@ table goes to stderr.
 """
 
 import argparse
-import dataclasses
 import os
 import statistics
 import sys
@@ -66,7 +65,7 @@ def write_folder(root, pictures, labels, parts):
 
 def train(folder, out, **fields):
     """Train, and return the last evaluation's top-1, percent."""
-    recipe = dataclasses.replace(resnet_fn.recipes.recipe("finetune"), **{**SMALL, **fields})
+    recipe = resnet_fn.recipes.recipe("finetune").changed(**{**SMALL, **fields})
     result = resnet_fn.train(
         recipe, resnet_fn.RunOptions(data_dir=str(folder), out_dir=str(out), progress=False)
     )

@@ -1,9 +1,9 @@
-"""This module declares single settings and checks their values. A setting is a field of the
-dataclass `Recipe` or `RunOptions`, for example:
+"""This module declares single settings and checks their values. A setting is an
+attribute of `Recipe` or `RunOptions`, for example:
 
     learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases=("lr",))
 
-The field makes the flags `--learning-rate` and `--lr` with the help "peak learning rate; default
+The line makes the flags `--learning-rate` and `--lr` with the help "peak learning rate; default
 0.2; also --lr". A recipe file can call the setting `learning_rate` or `lr`. In Python, write
 `Recipe(learning_rate=0.1)`. The value -1 gives the error "learning_rate: -1.0 is too small; give
 more than 0". `rules.RULES` lists settings that depend on other settings.
@@ -55,9 +55,6 @@ class Declaration:
     compared: bool = True  # whether the ladder accepts a recipe that changes the setting
     # The value that the setting gets if a rule drops it, because nothing uses it. None: the default.
     dropped_to: Any = None
-    # What a stored run means that lacks the setting, because an older version wrote it.
-    # None: the default. See `stored.stored_settings`.
-    if_not_stored: Any = None
     expands_home: bool = True  # whether ~ at the start of a text is the user's home folder
     name: str = ""  # of the class's attribute
 
@@ -70,8 +67,6 @@ class Declaration:
         self.per_worker |= self.unit == PATH
         if self.dropped_to is None:
             self.dropped_to = self.default
-        if self.if_not_stored is None:
-            self.if_not_stored = self.default
 
     @property
     def is_yes_no_auto(self) -> bool:

@@ -40,7 +40,13 @@ class Source(enum.IntEnum):
 
 
 class SourcedValue(NamedTuple):
-    """The value of one setting, and where it comes from."""
+    """The value of one setting, and where it comes from.
+
+    source        if no rule has set the value
+    RECIPE        nobody wrote it for this run
+    EXTENDED      `is_written`: somebody wrote it for this run
+    FILE, FLAG    `is_written` and `is_chosen`: the user did
+    """
 
     declared: Declaration
     value: Any  # can have a wrong type before the checks
@@ -56,18 +62,14 @@ class SourcedValue(NamedTuple):
         return self.declared.name
 
     @property
-    def is_chosen(self) -> bool:
-        """Return whether the user gave the value, by a flag or in the recipe file that is read, not
-        in one that it extends.
-        """
-        return self.source >= Source.FILE and not self.by_rule
+    def is_written(self) -> bool:
+        """Return whether a flag or a recipe file gives the value, also a file that is extended."""
+        return self.source >= Source.EXTENDED and not self.by_rule
 
     @property
-    def is_typed(self) -> bool:
-        """Return whether somebody wrote the value for this run: the user chose it, or it is from a
-        file that the user's file extends.
-        """
-        return self.source >= Source.EXTENDED and not self.by_rule
+    def is_chosen(self) -> bool:
+        """Return whether a flag or the user's own recipe file gives the value."""
+        return self.source >= Source.FILE and not self.by_rule
 
     @property
     def would_be_lost(self) -> bool:
@@ -80,12 +82,18 @@ class SourcedValue(NamedTuple):
 
     @property
     def needs_note(self) -> bool:
-        """Return whether the user should hear that the value is dropped: the user chose it, or it
-        is not a usual one.
+        """Return whether the user should hear that the value is dropped."""
+        return self.is_chosen or self.value != self.declared.default
+
+    def gives_way_to(self, source: Source) -> bool:
+        """Return whether a rule may change this value for one with this source. What the user chose
+        gives way only to what is stronger.
         """
-        # an older run, which lacks the setting, has `if_not_stored`
-        usual = (self.declared.default, self.declared.if_not_stored)
-        return self.is_chosen or self.value not in usual
+        return source > self.source or not self.is_chosen
+
+    def set_by_rule(self, value: Any, source: Source) -> "SourcedValue":
+        """Return the value that a rule gives to this setting for one with this source."""
+        return SourcedValue(self.declared, value, source, by_rule=True)
 
     def converted(self) -> "SourcedValue":
         """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
@@ -160,11 +168,11 @@ class _Resolution:
                 self._invalid.add(name)
 
     def is_of_user(self, rule: Rule) -> bool:
-        """Return whether one of the settings that a rule has or reads is typed. If none is, all may
-        be those of a stored run.
+        """Return whether one of the settings that a rule has or reads is written for this run. If
+        none is, all may be those of a stored run.
         """
         involved = {*rule.names, *rule.reads} & self.values.keys()
-        return any(self.values[name].is_typed for name in involved)
+        return any(self.values[name].is_written for name in involved)
 
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, do for each of its settings what `on_break` has."""
@@ -175,39 +183,42 @@ class _Resolution:
         for name in rule.names:
             if not self._is_valid(name) or not self.values[name].would_be_lost:
                 continue
-            if rule.on_break == "error":
-                self._add_fault(name, text)
+            if isinstance(rule.on_break, Replace):
+                self._replace(rule, rule.on_break.value, name, text)
+            elif rule.on_break == "drop":
+                self._drop(rule, name, text)
             else:
-                self._give_way(rule, name, text)
+                self._add_fault(name, text)
 
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
 
-    def _give_way(self, rule: Rule, name: str, text: str) -> None:
-        """Give another value to the setting `name` of a broken rule, or to the one that the rule
-        reads, with a note. If the user chose the value that would go, and what it would give way
-        to is not stronger, add a fault instead.
-        """
-        if isinstance(rule.on_break, Replace):
-            (loser,) = rule.reads
-            new = rule.on_break.value
-            strength = self.values[name].source
-        else:
-            loser = name
-            new = self.values[name].declared.dropped_to
-            strength = max(self.values[other].source for other in rule.reads if other != name)
-        old = self.values[loser]
-        if old.is_chosen and old.source >= strength:
+    def _drop(self, rule: Rule, name: str, text: str) -> None:
+        """Drop a setting for the strongest one that a broken rule reads, or add a fault."""
+        dropped = self.values[name]
+        strength = max(self.values[other].source for other in rule.reads if other != name)
+        if not dropped.gives_way_to(strength):
             self._add_fault(name, text)
             return
-        self.values[loser] = SourcedValue(old.declared, new, strength, by_rule=True)
-        reason = text.partition(";")[0]  # without the fix
-        shown = show_value(old.value)
-        if loser != name:
-            change = f"becomes {show_value(new)}" if show_value(new) else "is left out"
-            self.notes.append(f"{loser} {shown} {change}: {name} {reason}")
-        elif old.needs_note:
-            self.notes.append(f"{name} {shown} is left out: it {reason}")
+        self.values[name] = dropped.set_by_rule(dropped.declared.dropped_to, strength)
+        if dropped.needs_note:
+            shown = show_value(dropped.value)
+            self.notes.append(f"{name} {shown} is left out: it {_reason(text)}")
+
+    def _replace(self, rule: Rule, value: Any, name: str, text: str) -> None:
+        """Give `value` to the setting that a broken rule reads for the setting `name`, or add a
+        fault.
+        """
+        (other,) = rule.reads
+        replaced = self.values[other]
+        strength = self.values[name].source
+        if not replaced.gives_way_to(strength):
+            self._add_fault(name, text)
+            return
+        self.values[other] = replaced.set_by_rule(value, strength)
+        change = f"becomes {show_value(value)}" if show_value(value) else "is left out"
+        old = show_value(replaced.value)
+        self.notes.append(f"{other} {old} {change}: {name} {_reason(text)}")
 
     def _add_fault(self, name: str, text: str) -> None:
         """Add an error about a value. If a file gives it, the error starts with the line there."""
@@ -216,3 +227,8 @@ class _Resolution:
         if sourced.line:
             message = f"{sourced.line}: {message}"
         self.faults.append(message)
+
+
+def _reason(text: str) -> str:
+    """Return the text of a rule without the fix."""
+    return text.partition(";")[0]

@@ -279,7 +279,7 @@ class Recipe(Settings):
         0.0, "start of averaging; before it, the weights are copied", "epochs", at_least=0
     )
     ema_warmup: bool = _average(
-        True, "lower the decay of the average's move n to (1 + n) / (10 + n)", if_not_stored=False
+        True, "lower the decay of the average's move n to (1 + n) / (10 + n)"
     )
 
     eval_every: int = _evaluation(

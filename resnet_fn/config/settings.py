@@ -1,74 +1,57 @@
 """`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
-The constructor checks keywords as `train` checks flags: it keeps them, in the types of the
-settings, or raises an error. A setting that has no effect beside them, or does not fit them, may
-get another value than its default:
+Keywords are checked as flags are: the constructor keeps them, in the types of the settings, or
+raises an error. A setting that has no effect beside them, or does not fit them, may get another
+value than its default:
 
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
     recipe.nesterov                # False: it is for SGD
     recipe.chosen                  # {"optimizer": Source.FLAG, "seed": Source.FLAG}
-    changed(recipe, seed=2)        # a copy, which is checked, too
+    recipe.changed(seed=2)         # a copy, which is checked, too
 
-Settings are merged in three steps, for which see `draft.py`:
+Flags and recipe files are merged in three steps, for which see `draft.py`:
 
-    draft = draft_of(recipe)               # the settings, with the source of each
-    draft = draft.complete({"seed": 2})    # flags over them, all checks, all rules
-    recipe = Recipe.from_draft(draft)      # the settings, and which of them were chosen
-
-Three ways to make a recipe or options keep account of what was chosen; `copy` and `pickle` copy it:
-
-    made by                              counts as given     checks, rules    `chosen`
-    Recipe(seed=1)                       seed                all              seed
-    changed(recipe, seed=1)              seed                all              recipe's, and seed
-    Recipe.from_draft(draft)                                 the draft's      the draft's
-
-Three do not; then `chosen` is None (unless `unchecked` gets it), which `changed` keeps, too:
-
-    dataclasses.replace(recipe, seed=1)  all not default     all
-    Recipe.unchecked({"seed": 1})                            none
-    stored.recipe_from_dict(...)                             not new runs'
+    draft = draft_of(recipe, options)         # their settings; none of them counts as chosen
+    resolved = draft.complete({"seed": 2})    # flags over them, all checks, all rules
+    recipe = Recipe.from_draft(resolved)      # the settings, of which the seed is chosen
 
 In Python, rules about a recipe's settings together with options, such as accumulate with
 sync_batchnorm, are checked when the run is built.
 """
 
-import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from types import MappingProxyType
+from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
 
 from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.draft import Draft, Resolved, Source, SourcedValue
 from resnet_fn.config.setting_names import check_names
 
+_NONE_CHOSEN: Mapping[str, Source] = MappingProxyType({})
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)  # for type checkers and editors
 class Settings:
     """Settings that are checked, and that do not change. A subclass declares them, each with its
-    type, and becomes a frozen dataclass:
+    type:
 
         class RunOptions(Settings):
             keep_last: int = setting("logs and checkpoints", 3, "checkpoints to keep")
 
-    `chosen` has the settings that the user chose, by a flag, a line of the user's recipe file or a
-    keyword, and where each comes from, except settings that a rule has changed since; None: not
-    known (`recipes.chosen_or_different` has what counts then). `==` ignores it.
+    `vars` has the values by name. `chosen` has where each setting comes from that the user chose,
+    by a flag, a line of the recipe file or a keyword, unless a rule has changed it since. `==`
+    ignores it.
     """
 
-    # A slot, so that `vars` has the settings and nothing else.
-    __slots__ = ("chosen",)
-    chosen: dict[str, Source] | None
+    __slots__ = ("chosen",)  # so that `vars` has the settings and nothing else
+    chosen: Mapping[str, Source]
     declarations: ClassVar[dict[str, Declaration]] = {}  # of the settings, by name
     __signature__: ClassVar[inspect.Signature]  # what `help` and editors show
-    # Dataclasses have it; type checkers need the line to accept `dataclasses.replace`.
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __init_subclass__(cls) -> None:
-        """Collect the declarations in `cls.declarations`, and make a dataclass with their defaults.
-
-        The class's docstring gets a line for each setting.
-        """
+        """Collect the declarations of a subclass, and list them in its docstring and signature."""
         cls.declarations = {**cls.declarations}  # a copy, so that the base class keeps its own
         for name, value in [*vars(cls).items()]:
             if isinstance(value, Declaration):
@@ -79,30 +62,14 @@ class Settings:
                     f"{cls.__name__}.{name}: a subclass cannot change a setting's default; write a "
                     f"function that returns {cls.__mro__[1].__name__}({name}={value!r})"
                 )
-        cls.__doc__ = _with_attributes(cls)
-        # `init=False`: a dataclass's own `__init__` does not know which settings were passed.
-        dataclasses.dataclass(frozen=True, kw_only=True, init=False)(cls)
+        cls.__doc__ = _explained(cls)
         cls.__signature__ = _signature_of(cls)
 
     def __init__(self, **keywords: Any) -> None:
-        """Check the keywords as flags over the defaults, and take the values that result."""
-        check_names(keywords, self.declarations, caller=type(self).__name__.lower())
-        given = keywords
-        if is_copy := _are_of_replace(self, keywords):
-            given = _not_default(self, keywords)
-        draft = _defaults(self).complete(given)
-        self._fill(draft.plain_values(), None if is_copy else draft.sources_of_chosen())
-
-    def _fill(self, values: Mapping[str, Any], chosen: Mapping[str, Source] | None) -> None:
-        """Set each setting, and `chosen`. Missing settings get their defaults, and names that are no
-        settings of this class are ignored.
-        """
-        for name, declared in self.declarations.items():
-            vars(self)[name] = values.get(name, declared.default)  # `vars`: the class is frozen
-        sources = None
-        if chosen is not None:
-            sources = {name: chosen[name] for name in self.declarations if name in chosen}
-        object.__setattr__(self, "chosen", sources)
+        """Take the defaults, changed by the keywords."""
+        self._fill({}, _NONE_CHOSEN)
+        new = self.changed(**keywords)
+        self._fill(vars(new), new.chosen)
 
     @classmethod
     def from_draft(cls, draft: Resolved) -> Self:
@@ -111,7 +78,7 @@ class Settings:
 
     @classmethod
     def unchecked(
-        cls, values: Mapping[str, Any], chosen: Mapping[str, Source] | None = None
+        cls, values: Mapping[str, Any], chosen: Mapping[str, Source] = _NONE_CHOSEN
     ) -> Self:
         """Make a recipe or options without checks.
 
@@ -121,16 +88,73 @@ class Settings:
         new._fill(values, chosen)
         return new
 
-    def __getstate__(self) -> tuple[dict[str, Any], dict[str, Source] | None]:
+    def changed(self, **given: Any) -> Self:
+        """Return a copy of the recipe or options with the values `given`, after all checks.
+
+        An older value that has no effect beside these is dropped or replaced without a line, also a
+        chosen one; the other chosen ones stay chosen. A dropped value does not come back: SGD's
+        nesterov is False after a change to Adam and back. Raises ValueError if one of `given` is
+        wrong or has no effect, or if an older value contradicts it, as a warm-up of 10 epochs does
+        to `epochs=5`.
+        """
+        check_names(given, self.declarations, caller=type(self).__name__.lower())
+        resolved = draft_of(self).complete(given)
+        still_chosen = {
+            name: source
+            for name, source in self.chosen.items()
+            if not resolved.values[name].by_rule
+        }
+        chosen = still_chosen | resolved.sources_of_chosen()
+        return self.unchecked(resolved.plain_values(), chosen)
+
+    def chosen_values(self) -> dict[str, Any]:
+        """Return the settings that the user chose."""
+        return {name: getattr(self, name) for name in self.chosen}
+
+    def _fill(self, values: Mapping[str, Any], chosen: Mapping[str, Source]) -> None:
+        """Set each setting, and `chosen`. Missing settings get their defaults, and names that are no
+        settings of this class are ignored.
+        """
+        for name, declared in self.declarations.items():
+            vars(self)[name] = values.get(name, declared.default)  # `vars`: they cannot be assigned
+        sources = {name: chosen[name] for name in self.declarations if name in chosen}
+        object.__setattr__(self, "chosen", sources)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        """Raise an AttributeError, because settings do not change."""
+        kind = type(self).__name__
+        raise AttributeError(
+            f"{kind}.{name}: settings cannot be assigned; take the copy that changed({name}=…) "
+            "returns"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        """Raise an AttributeError, because settings do not change."""
+        raise AttributeError(f"{type(self).__name__}.{name}: settings cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other has the same class and settings."""
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        """Return a hash of the settings."""
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        """Return the class and its settings, as a call that makes them would be written."""
+        settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
+
+    def __getstate__(self) -> tuple[dict[str, Any], Mapping[str, Source]]:
         """Return what `copy` and `pickle` take: the settings, and `chosen`."""
         return vars(self), self.chosen
 
-    def __setstate__(self, state: tuple[dict[str, Any], dict[str, Source] | None]) -> None:
+    def __setstate__(self, state: tuple[dict[str, Any], Mapping[str, Source]]) -> None:
         """Take what `__getstate__` has returned."""
         self._fill(*state)
 
 
-def _with_attributes(settings_class: type[Settings]) -> str:
+def _explained(settings_class: type[Settings]) -> str:
     """Return the docstring of a class with a line for each setting."""
     lines = ""
     for name, declared in settings_class.declarations.items():
@@ -144,44 +168,14 @@ def _signature_of(settings_class: type[Settings]) -> inspect.Signature:
     return inspect.Signature(
         [
             inspect.Parameter(
-                field.name,
+                name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=field.type,
+                default=declared.default,
+                annotation=type(declared.default),
             )
-            for field in dataclasses.fields(settings_class)
+            for name, declared in settings_class.declarations.items()
         ]
     )
-
-
-def _defaults(config: Settings) -> Draft:
-    return Draft(
-        {
-            name: SourcedValue(declared, declared.default)
-            for name, declared in config.declarations.items()
-        }
-    )
-
-
-def _are_of_replace(config: Settings, keywords: Mapping[str, Any]) -> bool:
-    """Return whether keywords are those that `dataclasses.replace` passes: all settings, whichever
-    its caller gave.
-
-    Then only those that differ from their defaults are checked as flags. A default which the caller
-    asks for looks like one that nobody asked for, and a rule may replace it: with Adam,
-    `replace(recipe, nesterov=True)` is no error, and nesterov stays False; with several labels,
-    `replace(recipe, loss="cross_entropy")` keeps bce. `changed` raises errors there.
-    """
-    return keywords.keys() == config.declarations.keys()
-
-
-def _not_default(config: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the values that differ from their settings' defaults."""
-    return {
-        name: value
-        for name, value in values.items()
-        if not config.declarations[name].is_default(value)
-    }
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -198,31 +192,3 @@ def draft_of(*configs: Settings) -> Draft:
             for name, declared in config.declarations.items()
         }
     )
-
-
-def chosen_or_not_default(config: Settings) -> dict[str, Any]:
-    """Return the settings that the user chose or that differ from their defaults."""
-    chosen = {name: getattr(config, name) for name in config.chosen or {}}
-    return _not_default(config, vars(config)) | chosen
-
-
-def changed(config: AnySettings, **given: Any) -> AnySettings:
-    """Return a copy of a recipe or options with the values `given`.
-
-    An older value that has no effect beside these is dropped or replaced without a line, also a
-    chosen one; the other chosen ones stay chosen. A dropped value does not come back: SGD's
-    nesterov is False after a change to Adam and back. Raises ValueError if one of `given` is wrong
-    or has no effect, or if an older value contradicts it, as a warm-up of 10 epochs does to
-    `epochs=5`.
-    """
-    check_names(given, config.declarations, caller=type(config).__name__.lower())
-    draft = draft_of(config).complete(given)
-    chosen = None
-    if config.chosen is not None:
-        # `draft_of` takes all values for a recipe's, so that those of `given` are stronger. What
-        # was chosen is put back here, except what a rule has set.
-        still_chosen = {
-            name: source for name, source in config.chosen.items() if not draft.values[name].by_rule
-        }
-        chosen = still_chosen | draft.sources_of_chosen()
-    return type(config).unchecked(draft.plain_values(), chosen)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resnet_fn.config.draft import Draft
+from resnet_fn.config.draft import Draft, Source
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -16,7 +16,13 @@ def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:
     # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have; a
     # draft drops these.
     draft = draft_of(_stored_recipe(settings)).complete(resumes=True)
-    return Recipe.unchecked(draft.plain_values())
+    # As in the recipe file that a run writes, what is not a default was chosen.
+    chosen = {
+        name: Source.FILE
+        for name, sourced in draft.values.items()
+        if sourced.value != sourced.declared.default
+    }
+    return Recipe.unchecked(draft.plain_values(), chosen)
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:
@@ -36,6 +42,8 @@ def _stored_recipe(settings: Mapping[str, Any]) -> Recipe:
     settings = dict(settings)
     _replace_head_learning_rate(settings)
     _replace_own_beta2(settings)
+    if settings.get("ema"):
+        settings.setdefault("ema_warmup", False)  # earlier versions' averages had none
     return stored_settings(Recipe, settings)
 
 
@@ -63,13 +71,13 @@ def stored_settings(
 ) -> AnySettings:
     """Make a `Recipe` or `RunOptions` of the JSON types in `stored`, without checks of the values.
 
-    Settings that a run has not stored get the values that `if_not_stored` declares. A
-    ValueError for an unknown setting starts with `caller`, by default the class.
+    Settings that a run has not stored get their defaults. A ValueError for an unknown setting
+    starts with `caller`, by default the class.
     """
     caller = caller or settings_class.__name__.lower()
     check_names(stored, settings_class.declarations, caller=caller)
     values = {
-        name: declared.convert(stored.get(name, declared.if_not_stored))
+        name: declared.convert(stored.get(name, declared.default))
         for name, declared in settings_class.declarations.items()
     }
     return settings_class.unchecked(values)

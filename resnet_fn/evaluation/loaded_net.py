@@ -15,7 +15,6 @@ from resnet_fn.checkpoint.run_folder import earlier_run, find_checkpoint, run_of
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.printing import say
 from resnet_fn.config.recipe import Recipe, check_buildable
-from resnet_fn.config.settings import changed
 from resnet_fn.config.stored import recipe_from_dict
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import normalise
@@ -27,7 +26,6 @@ from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.picture import open_picture
 from resnet_fn.models import build_net
 from resnet_fn.models.untrained import saved_state
-from resnet_fn.recipes import chosen_or_different
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
@@ -136,13 +134,13 @@ def load_run(
     spec = InputSpec.from_dict(checkpoint.state["dataset"])
     check_buildable(recipe)
     if precision:
-        recipe = changed(recipe, precision=precision)
+        recipe = recipe.changed(precision=precision)
     if image_size:
         # With eval_resize 0 the recipe computes the shorter side from the new size. After a
         # preparation that came with weights, the crop keeps its share of an image, as in timm.
         of_weights = recipe.mean or recipe.interpolation
         resize = image_size * recipe.eval_resize // recipe.evaluation_size if of_weights else 0
-        recipe = changed(recipe, eval_size=image_size, eval_resize=resize)
+        recipe = recipe.changed(eval_size=image_size, eval_resize=resize)
         resize = recipe.evaluation_resize if spec.eval_resize else 0
         spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)
     net = build_net(recipe, spec)
@@ -184,14 +182,14 @@ def load_weight_file(
     On worker 0, prints what is read.
     """
     weights = read_weights(file, which)
-    recipe, weights = suit_weights(recipe, weights, chosen_or_different(recipe))
+    recipe, weights = suit_weights(recipe, weights)
     if workers.is_main:
         say(*describe_source(weights))
     dataset = open_dataset(
         recipe,
         data_dir,
         # These two options of a recipe file are for training.
-        options=dataclasses.replace(options, data_threads=0, progress=False),
+        options=options.changed(data_threads=0, progress=False),
         workers=workers,
         splits=("test",),
         weights_of=earlier_run(file, recipe),

@@ -9,7 +9,6 @@ from resnet_fn.config import cli
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import DECREASING
 from resnet_fn.config.setting_names import flag_name
-from resnet_fn.config.settings import changed
 from resnet_fn.config.wording import words_of
 from resnet_fn.parity.asked import Asked
 from resnet_fn.parity.batches import make_batches, recipe_batches
@@ -48,7 +47,7 @@ def ladder_recipe(
     scaled = {"batch_size": batch_size, "learning_rate": rate}
     if changes.get("schedule", recipe.schedule) in DECREASING:
         scaled["min_learning_rate"] = least
-    return changed(recipe, **{**scaled, **changes})
+    return recipe.changed(**{**scaled, **changes})
 
 
 def plan_asked_for(asked: Asked) -> Plan:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.draft import Draft, Source
+from resnet_fn.config.draft import Draft
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import read_recipe_file
-from resnet_fn.config.settings import changed, draft_of
+from resnet_fn.config.settings import draft_of
 from resnet_fn.config.toml_file import ENDING
 
 RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
@@ -27,11 +27,11 @@ def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
     """
     name = build.__name__
     values = {**vars(build()), "name": name}
-    RECIPES[name] = Recipe.unchecked(values, chosen={})  # the user chose none of them
+    RECIPES[name] = Recipe.unchecked(values)  # the user chose none of them
 
     @functools.wraps(build)
     def varied(**values: Any) -> Recipe:
-        return changed(RECIPES[name], **values)
+        return RECIPES[name].changed(**values)
 
     del varied.__wrapped__  # so that help() shows the signature of `varied`
     return varied
@@ -283,24 +283,6 @@ def load_recipe(name: str) -> Draft:
     if {".", "/"} & set(name):
         raise ValueError(f"recipe: {name!r} is unknown; recipe files end in .toml")
     return draft_of(recipe(name), RunOptions())
-
-
-def chosen_or_different(recipe: Recipe) -> set[str]:
-    """Return the names of the settings that the user chose.
-
-    A copy, as of `dataclasses.replace`, does not know them: its settings in `differences` count.
-    """
-    return {*(differences(recipe) if recipe.chosen is None else recipe.chosen)}
-
-
-def demanded(recipe: Recipe) -> set[str]:
-    """Return the settings in `chosen_or_different` that are not from a recipe file.
-
-    A run writes its recipe file without knowing which settings the next run's data or weights make
-    useless, so that these are no mistake there.
-    """
-    sources = recipe.chosen or {}
-    return {name for name in chosen_or_different(recipe) if sources.get(name) is not Source.FILE}
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from mindspore import nn, ops
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, earlier_run
 from resnet_fn.checkpoint.writer import CheckpointWriter
+from resnet_fn.config.draft import Source
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, check_buildable
-from resnet_fn.config.settings import chosen_or_not_default, draft_of
+from resnet_fn.config.settings import draft_of
 from resnet_fn.data.agreement import check_settings, identify
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
@@ -26,7 +27,6 @@ from resnet_fn.models import MODELS, build_net, check_model
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.models.parts import group_of
-from resnet_fn.recipes import chosen_or_different, demanded
 from resnet_fn.run.custom_net import watch_first_update
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime import instructions, process
@@ -168,15 +168,14 @@ def build_run(
     `custom.loss`, if any, replaces the recipe's loss.
     """
     # options that have no effect are an error
-    given = chosen_or_not_default(options)
-    draft_of(recipe, RunOptions()).complete(given, resumes=bool(checkpoint))
+    draft_of(recipe, RunOptions()).complete(options.chosen_values(), resumes=bool(checkpoint))
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     source = None
-    # Before `read_start`, whose recipe does not know where its settings come from.
-    strict = set() if checkpoint else demanded(recipe)
+    # Before `read_start`, which counts what it takes from weights as chosen.
+    strict = set() if checkpoint else _demanded(recipe)
     if not custom and not checkpoint:
-        recipe, source = read_start(recipe, chosen_or_different(recipe))
+        recipe, source = read_start(recipe)
         check_buildable(recipe)
         check_model(recipe.model)  # before the data set, which can take minutes to read
         check_settings(workers, recipe)  # each worker read its own file
@@ -268,6 +267,15 @@ def build_run(
             (lambda name: name.split(".")[0]) if custom else group_of,
         ),
     )
+
+
+def _demanded(recipe: Recipe) -> set[str]:
+    """Return the settings that the user chose by flags or keywords, not in a recipe file.
+
+    A run writes its recipe file without knowing which settings the next run's data or weights make
+    useless, so that these are no mistake there.
+    """
+    return {name for name, source in recipe.chosen.items() if source is not Source.FILE}
 
 
 def _choose_instructions(

@@ -17,7 +17,6 @@ from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import recipe_text
-from resnet_fn.config.settings import chosen_or_not_default
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.contents import write_split
@@ -132,7 +131,7 @@ def train(
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        draft = draft_of_start(load_recipe(recipe), chosen_or_not_default(options))
+        draft = draft_of_start(load_recipe(recipe), options.chosen_values())
         recipe, options = Recipe.from_draft(draft), RunOptions.from_draft(draft)
         left_out = draft.drop_notes
     # This comes before anything is written, because in msrun's scheduler process the call never

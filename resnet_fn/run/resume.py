@@ -22,14 +22,12 @@ from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import shell_words, warn
 from resnet_fn.config.recipe import PREPARATION, Recipe
 from resnet_fn.config.rules import RULES, dropped
-from resnet_fn.config.settings import changed
 from resnet_fn.config.stored import recipe_from_dict
 from resnet_fn.config.values import show_value, to_dict
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.input_spec import renamed
 from resnet_fn.evaluation.scoring import BLOCK, block_size
-from resnet_fn.recipes import chosen_or_different
 from resnet_fn.run.build import Progress, Run
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.disk import finite_or_null
@@ -226,7 +224,7 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
         theirs |= settings_read_by(began.optimizer, theirs)
     ours |= {name: theirs[name] for name in _kept_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
-        preparation = typed_preparation(recipe, chosen_or_different(recipe))
+        preparation = typed_preparation(recipe)
         ours |= {name: theirs[name] for name in PREPARATION if name not in preparation}
     if not recipe.model:  # the weights determined the model when the run began
         ours |= {
@@ -261,7 +259,7 @@ def _kept_settings(recipe: Recipe, checkpoint: Checkpoint) -> dict[str, str]:
     The checkpoint, which is older, lacks the setting, and the user did not choose it; or the
     setting has no effect, so that the start of the run left it out.
     """
-    known = {*checkpoint.state["recipe"], *chosen_or_different(recipe)}
+    known = {*checkpoint.state["recipe"], *recipe.chosen}
     why = "because the run began with a version that lacks this setting"
     of_new_runs = [rule for rule in RULES if rule.only_new_runs]
     without_effect = dropped(vars(recipe), of_new_runs)
@@ -282,7 +280,7 @@ def resumed_recipe(recipe: Recipe, checkpoint: Checkpoint) -> tuple[Recipe, list
         new = show_value(getattr(recipe, name))
         if old != new:
             notes.append(f"{name} stays {old}, not {new}, {why}")
-    return changed(began, name=recipe.name, epochs=recipe.epochs), notes
+    return began.changed(name=recipe.name, epochs=recipe.epochs), notes
 
 
 def options_here(options: Any) -> tuple[RunOptions, list[str]]:
@@ -290,10 +288,10 @@ def options_here(options: Any) -> tuple[RunOptions, list[str]]:
     `data_threads` are more than this process's CPUs, unless the user gave them for this start.
     """
     most = cpu_count()
-    if "data_threads" in (options.chosen or {}) or options.data_threads <= most:
+    if "data_threads" in options.chosen or options.data_threads <= most:
         return options, []
     note = f"data_threads {options.data_threads} becomes {most}, the number of CPUs here"
-    return changed(options, data_threads=most), [note]
+    return options.changed(data_threads=most), [note]
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:

@@ -218,35 +218,31 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
     if source.style == "ours" and not source.model and (unsure := ambiguity(model["name"])):
         warn(f"{source.path}: {unsure}")
     stem = "" if model["stem"] == MODELS[model["name"]].stem else model["stem"]
-    return dataclasses.replace(
-        recipe, model=model["name"], stem=recipe.stem or stem, norm=model["norm"]
-    )
+    its = {"model": model["name"], "stem": recipe.stem or stem, "norm": model["norm"]}
+    # what the user chose is passed, too, so that a setting which does not suit the net is an error
+    return recipe.changed(**{**recipe.chosen_values(), **its})
 
 
-def read_start(recipe: Recipe, chosen: Collection[str]) -> tuple[Recipe, WeightFile | None]:
+def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
     """Return the recipe with a model name and its weights' preparation of images, and the weights.
 
-    Settings in `chosen`, the user's, stay. The weights are None if the recipe has no weights.
+    Settings that the user chose stay. The weights are None if the recipe has no weights.
     """
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
-        return suit_weights(recipe, read_weights(recipe.weights, recipe.which), chosen)
+        return suit_weights(recipe, read_weights(recipe.weights, recipe.which))
     except ValueError as error:
         raise WeightsError(f"weights: {error}") from None
 
 
-def suit_weights(
-    recipe: Recipe,
-    source: WeightFile,
-    chosen: Collection[str],
-) -> tuple[Recipe, WeightFile]:
+def suit_weights(recipe: Recipe, source: WeightFile) -> tuple[Recipe, WeightFile]:
     """Return the recipe with the model and the preparation of images of its weights.
 
-    Settings of the preparation in `chosen`, the user's, stay. The weights are returned with lines
-    about the preparation among their notes.
+    Settings of the preparation that the user chose stay. The weights are returned with lines about
+    the preparation among their notes.
     """
-    recipe, lines = take_over(recipe, source.preparation, chosen)
+    recipe, lines = take_over(recipe, source.preparation)
     notes = (*source.notes, *lines)
     return name_model(recipe, source), dataclasses.replace(source, notes=notes)
 

@@ -8,12 +8,11 @@ hash in their names. Other files do not show it.
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.recipe import PREPARATION, Recipe
-from resnet_fn.config.settings import changed
 from resnet_fn.config.values import show_value
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
 
@@ -144,18 +143,14 @@ def of_timm(source: str, config: Mapping[str, Any]) -> Preparation | None:
     return Preparation(origin=source, **checked, crop=crop if size else 0.0, notes=tuple(notes))
 
 
-def take_over(
-    recipe: Recipe,
-    source: Preparation | None,
-    chosen: Collection[str],
-) -> tuple[Recipe, list[str]]:
+def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[str]]:
     """Return the recipe with the preparation of its weights, and lines with what is from where.
 
-    A setting in `chosen`, the user's, stays, and others follow it: with `--image-size 128`,
+    A setting that the user chose stays, and others follow it: with `--image-size 128`,
     evaluation has 128 pixels, too, and the crop keeps the weights' share of an image. A recipe that
     has one size for training and another for evaluation keeps its size for training.
     """
-    typed = typed_preparation(recipe, chosen)
+    typed = typed_preparation(recipe)
     if source is None:
         return recipe, [_UNKNOWN] if recipe.of_files and not typed - {"image_size"} else []
     wanted = _wanted(recipe, source, typed)
@@ -172,7 +167,7 @@ def take_over(
             kept.append(f"{name} {show_value(ours)}, not {show_value(its)}")
     if kept:
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.origin})")
-    new = changed(recipe, **taken)
+    new = recipe.changed(**taken)
     if "eval_resize" in typed and new.eval_resize != recipe.eval_resize:
         raise ValueError(
             f"eval_resize: {recipe.eval_resize} is below the {new.evaluation_size} pixels of "
@@ -181,13 +176,16 @@ def take_over(
     return new, [*lines, *source.notes]
 
 
-def typed_preparation(recipe: Recipe, chosen: Collection[str]) -> set[str]:
+def typed_preparation(recipe: Recipe) -> set[str]:
     """Return the names of the settings in `PREPARATION` to which the user gave a value.
 
     A size of 0 is a value, but an empty mean, deviation or filter stands for that of the weights.
     """
-    given = {name: getattr(recipe, name) for name in PREPARATION if name in chosen}
-    return {name for name, value in given.items() if value not in ("", ())}
+    return {
+        name
+        for name, value in recipe.chosen_values().items()
+        if name in PREPARATION and value not in ("", ())
+    }
 
 
 def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, Any]:

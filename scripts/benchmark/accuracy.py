@@ -5,7 +5,6 @@ PyTorch's process is this module: `python accuracy.py SEED LOG`.
 """
 
 import argparse
-import dataclasses
 import json
 import math
 import statistics
@@ -106,7 +105,7 @@ def torch_digits(seed: int, log: str) -> None:
     torch = import_extra("torch", "time-to-accuracy")
     from resnet_fn.parity.reference.nets import reference_net
 
-    recipe = dataclasses.replace(named_recipe("digits"), seed=seed)
+    recipe = named_recipe("digits").changed(seed=seed)
     digits = open_dataset(recipe)
     feed = make_feed(digits, recipe)
     schedule = make_schedule(recipe, feed.updates_per_epoch)

@@ -4,7 +4,6 @@ installed.
 
 import argparse
 import contextlib
-import dataclasses
 import importlib.util
 import itertools
 import statistics
@@ -81,9 +80,7 @@ def _runs(root: Path, batch_size: int, threads: int) -> dict[str, Run]:
         runs[name] = _epochs(dataset, recipe)
     pictures = open_dataset(CIFAR)
     runs["cifar"] = _epochs(pictures, CIFAR)
-    runs["cifar, trivialaugment"] = _epochs(
-        pictures, dataclasses.replace(CIFAR, policy="trivialaugment")
-    )
+    runs["cifar, trivialaugment"] = _epochs(pictures, CIFAR.changed(policy="trivialaugment"))
     return runs
 
 

@@ -1,7 +1,6 @@
 """Recipes and options: aliases, copies, stored forms, and the message for each wrong value."""
 
 import copy
-import dataclasses
 import inspect
 import json
 import pickle
@@ -12,9 +11,10 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import declaration
 from resnet_fn.config.declaration import setting
+from resnet_fn.config.draft import Source
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import Settings, changed
+from resnet_fn.config.settings import Settings
 from resnet_fn.config.stored import draft_of_run, recipe_from_dict, stored_settings
 from resnet_fn.config.values import to_dict
 from resnet_fn.train import parse
@@ -57,18 +57,34 @@ def test_the_example_in_declarations_docstring_is_true(says):
 )
 def test_settings_can_be_copied(copied):
     options = RunOptions(log_every=1, keep_last=5)
-    assert copied(options) == options == dataclasses.replace(options) == changed(copied(options))
-    assert vars(copied(options)) == vars(options)
-    assert {*copied(options).chosen} == {*options.chosen} == {"log_every", "keep_last"}
-    for unknown in (dataclasses.replace(options), RunOptions.unchecked(vars(options))):
-        assert copied(unknown).chosen is changed(unknown, keep_last=3).chosen is None
+    copies = (copied(options), options.changed(), copied(options).changed())
+    for config in (options, *copies):
+        assert config == options
+        assert hash(config) == hash(options)
+        assert vars(config) == vars(options)
+        assert config.chosen == {"log_every": Source.FLAG, "keep_last": Source.FLAG}
+    assert copied(options) != RunOptions(log_every=2, keep_last=5)
+
+
+def test_settings_cannot_be_assigned(raises_line):
+    recipe = Recipe()
+    with raises_line("Recipe.epochs", "changed(epochs=…)", kind=AttributeError):
+        recipe.epochs = 3
+    with raises_line("Recipe.epochs", "deleted", kind=AttributeError):
+        del recipe.epochs
+    assert recipe == Recipe()
+
+
+def test_a_printed_recipe_makes_the_recipe():
+    recipe = recipes.finetune(epochs=3)
+    assert Recipe.unchecked(eval(repr(recipe), {"Recipe": dict})) == recipe
 
 
 @pytest.mark.parametrize(
     ("make", "parts"),
     [
         (
-            lambda: dataclasses.replace(Recipe(), lerning_rate=0.1),
+            lambda: Recipe().changed(lerning_rate=0.1),
             "recipe: |'lerning_rate'|did you mean learning_rate",
         ),
         (lambda: Recipe(lr=0.1), "recipe: |'lr'|did you mean learning_rate"),
@@ -144,7 +160,7 @@ def test_milestones_that_are_never_reached_are_warned_of(says):
     v1 = recipes.recipe("imagenet_resnet50_v1")
     assert v1.notes == ()
     for epochs, late in ((40, "60"), (20, "30, 60")):
-        (note,) = dataclasses.replace(v1, epochs=epochs).notes
+        (note,) = v1.changed(epochs=epochs).notes
         says(note, "warning: ", f"milestones {late}: ", f"epoch {epochs}")
 
 
@@ -155,19 +171,17 @@ def test_a_stored_runs_draft_has_the_settings_types():
     assert Recipe.unchecked(draft_of_run(stored).plain_values()) == recipe
 
 
-def test_replace_takes_defaults_for_not_chosen():
-    """`dataclasses.replace` passes all settings, also those that are defaults."""
-    with pytest.raises(ValueError, match=r"^policy_ops: 2 needs --policy"):
-        changed(Recipe(), policy_ops=2)
-    assert dataclasses.replace(Recipe(), policy_ops=2) == Recipe()
-    with pytest.raises(ValueError, match=r"^policy_ops: 3 needs --policy"):
-        dataclasses.replace(Recipe(), policy_ops=3)
+def test_a_stored_recipe_counts_as_chosen_in_a_file():
+    """As the recipe file which the run writes."""
+    stored = recipe_from_dict(to_dict(recipes.finetune(image_size=160)))
+    assert stored.chosen["image_size"] is Source.FILE
+    assert "smoothing_over" not in stored.chosen  # a default
 
 
 def test_sgds_learning_rate_for_adam_is_warned_of(says):
     adam = Recipe(optimizer="adamw", nesterov=False, learning_rate=0.2)
     says(*adam.notes, "warning: ", "learning_rate 0.2", "0.001")
-    assert dataclasses.replace(adam, learning_rate=1e-3).notes == ()
+    assert adam.changed(learning_rate=1e-3).notes == ()
     lars, lamb = (
         Recipe(optimizer=name, learning_rate=1e-3, weight_decay=0.0).notes
         for name in ("lars", "lamb")
@@ -225,18 +239,15 @@ def test_every_recipe_survives_json():
 
 class NewerSettings(Settings):
     kept: int = setting("group", 1, "a setting of all versions")
-    added: int = setting(
-        "group", 2, "a newer setting, whose default changes results", if_not_stored=7
-    )
+    added: int = setting("group", 2, "a newer setting")
     points: tuple[float, ...] = setting(
         "group", (3.0,), "a newer setting, whose default is the old behaviour"
     )
 
 
-def test_a_missing_stored_setting_has_its_declared_value():
+def test_a_missing_stored_setting_has_its_default():
     for stored, values in (
-        ({"kept": 5}, {"kept": 5, "added": 7, "points": (3.0,)}),
+        ({"kept": 5}, {"kept": 5, "added": 2, "points": (3.0,)}),
         ({"kept": 5, "added": 6, "points": []}, {"kept": 5, "added": 6, "points": ()}),
     ):
         assert vars(stored_settings(NewerSettings, stored)) == values
-    assert NewerSettings().added == 2

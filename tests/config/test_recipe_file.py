@@ -1,6 +1,5 @@
 """Recipe files over what they extend, flags over both, and the line of each mistake."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import read_recipe_file, recipe_text
-from resnet_fn.config.settings import chosen_or_not_default, draft_of
+from resnet_fn.config.settings import draft_of
 from resnet_fn.config.stored import draft_of_run
 from resnet_fn.config.toml_file import read_toml
 from resnet_fn.config.values import to_dict
@@ -49,9 +48,7 @@ def test_a_file_overrides_what_it_extends():
         "weight_decay": 1e-4,
         "nesterov": True,
     }
-    expected = dataclasses.replace(
-        RECIPES["cifar10_resnet18"], name="mine", schedule="step", **changes
-    )
+    expected = RECIPES["cifar10_resnet18"].changed(name="mine", schedule="step", **changes)
     recipe, options, _ = parse(["--recipe", "mine.toml"])
     assert recipe == expected == Recipe.from_draft(load_recipe("mine.toml").complete())
     assert type(recipe.learning_rate) is type(recipe.milestones[0]) is float
@@ -98,7 +95,7 @@ def test_a_file_can_undo_what_it_extends():
     assert parse(["--recipe", "base.toml"])[0].loss == "bce"
     write('extends = "base.toml"; multi_label = false; optimizer = "sgd"')
     recipe, _, left_out = parse(["--recipe", "mine.toml"])
-    assert recipe == dataclasses.replace(RECIPES["finetune"], name="mine")
+    assert recipe == RECIPES["finetune"].changed(name="mine")
     assert left_out == ()
 
 
@@ -108,7 +105,7 @@ def test_extended_files_obey_the_rules_of_new_runs():
     write('extends = "second.toml"; epochs = 3; validation_share = 0.0')
     recipe, options, left_out = parse(["--recipe", "mine.toml"])
     assert {line.split()[0] for line in left_out} >= {"check_files", "zero_init_residual"}
-    draft_of(recipe, RunOptions()).complete(chosen_or_not_default(options))
+    draft_of(recipe, RunOptions()).complete(options.chosen_values())
 
 
 def test_resumed_extended_files_need_not_obey_new_rules():
@@ -142,7 +139,7 @@ def test_what_a_flag_drops_is_not_chosen():
     assert [line.split()[0] for line in left_out] == ["check_files", "max_skips"]
     assert options.chosen == {}
     assert sorted(recipe.chosen) == ["dataset", "precision"]
-    draft_of(recipe, RunOptions()).complete(chosen_or_not_default(options))
+    draft_of(recipe, RunOptions()).complete(options.chosen_values())
 
 
 @pytest.mark.parametrize(

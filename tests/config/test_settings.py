@@ -1,7 +1,5 @@
 """Laws of `Draft.resolve`, which merges a recipe, a recipe file and flags; and the list of flags."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -88,7 +86,7 @@ def test_numbers_of_numpy_are_numbers():
     with pytest.raises(ValueError, match="epochs: True is not a whole number"):
         Recipe(epochs=True)
     with pytest.raises(ValueError, match=r"mean: array\(.* is not a list of numbers"):
-        dataclasses.replace(recipe, mean=np.full(3, 0.5))
+        recipe.changed(mean=np.full(3, 0.5))
 
 
 def test_flags_are_those_of_the_list():

@@ -1,7 +1,6 @@
 """Batches in memory do not depend on workers and micro-batches."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ def test_an_epoch_visits_no_sample_twice():
 
 def test_two_threads_get_the_same_batches():
     """Across the end of an epoch, where the order is drawn anew."""
-    feed, expected = (MemoryFeed(PICTURES, replace(AUGMENTED, repeats=2)) for _ in range(2))
+    feed, expected = (MemoryFeed(PICTURES, AUGMENTED.changed(repeats=2)) for _ in range(2))
     with ThreadPoolExecutor(1) as pool:
         for update in range(1, 6):
             future = pool.submit(feed.batch, update)
@@ -46,7 +45,7 @@ def test_two_threads_get_the_same_batches():
 
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_workers_share_a_mixed_update_without_changing_it(repeats):
-    recipe = replace(AUGMENTED, repeats=repeats)
+    recipe = AUGMENTED.changed(repeats=repeats)
     whole = MemoryFeed(PICTURES, recipe)
     shares = [MemoryFeed(PICTURES, recipe, Workers(rank, 4)) for rank in range(4)]
     for update in (0, 1, 5):
@@ -57,7 +56,7 @@ def test_workers_share_a_mixed_update_without_changing_it(repeats):
 
 
 def test_augmentation_depends_on_seed_epoch_and_sample_alone():
-    recipe = replace(AUGMENTED, mixup=0.0, cutmix=0.0)
+    recipe = AUGMENTED.changed(mixup=0.0, cutmix=0.0)
 
     def by_sample(recipe, epoch):
         data = MemoryFeed(PICTURES, recipe)
@@ -68,14 +67,14 @@ def test_augmentation_depends_on_seed_epoch_and_sample_alone():
             for index, image in zip(data.indices(update), data.batch(update)[0], strict=True)
         }
 
-    small = replace(recipe, batch_size=8)
+    small = recipe.changed(batch_size=8)
     in_small_batches = by_sample(small, 1)
     assert by_sample(recipe, 1) < in_small_batches
     assert len(in_small_batches & by_sample(small, 2)) < 8
 
 
 def test_labels_stay_probabilities_when_mixing_ends():
-    recipe = replace(AUGMENTED, mix_off_epochs=1)
+    recipe = AUGMENTED.changed(mix_off_epochs=1)
     data = MemoryFeed(PICTURES, recipe)
     last = 3 * data.updates_per_epoch
     assert (data.batch(last - 1)[1].max(1) < 1).any()

@@ -35,11 +35,11 @@ def bytes_of(feed, updates):
 
 def feed_on(dataset, train, **changes):
     """The feed of RECIPE with these changes, on another training split."""
-    return make_feed(replace(dataset, train=train), replace(RECIPE, **changes))
+    return make_feed(replace(dataset, train=train), RECIPE.changed(**changes))
 
 
 def test_a_held_batch_is_never_overwritten(photographs):
-    feed = make_feed(photographs, replace(RECIPE, erasing=0.0))
+    feed = make_feed(photographs, RECIPE.changed(erasing=0.0))
     held = [feed.batch(update)[0] for update in range(10)]
     copies = [images.tobytes() for images in held]
     bytes_of(feed, range(10))
@@ -60,11 +60,11 @@ def on_threads(dataset, threads):
     ],
 )
 def test_threads_workers_and_resume_do_not_change_pixels(photographs, fields):
-    recipe = replace(RECIPE, batch_size=8, **fields)
+    recipe = RECIPE.changed(batch_size=8, **fields)
     feed = make_feed(on_threads(photographs, 1), recipe)
     assert feed.updates_per_epoch == 2
     walk = [feed.batch(update)[0] for update in range(4)]
-    plain = make_feed(photographs, replace(RECIPE, batch_size=8))
+    plain = make_feed(photographs, RECIPE.changed(batch_size=8))
     assert walk[3].tobytes() != plain.batch(3)[0].tobytes()
     assert len({images.tobytes() for images in walk}) == 4
     for threads, updates in ((2, range(4)), (3, [3, 1, 3]), (3, range(2, 4))):
@@ -99,9 +99,9 @@ def test_erasing_uses_each_samples_numbers_of_the_epoch(photographs):
     """The numbers of a sample are found without those before: the bits of a generator that walked
     through them.
     """
-    recipe = replace(RECIPE, batch_size=6, repeats=3, erasing=1.0, flip=False, crop_scale=1.0)
+    recipe = RECIPE.changed(batch_size=6, repeats=3, erasing=1.0, flip=False, crop_scale=1.0)
     feed = make_feed(photographs, recipe)
-    plain = make_feed(photographs, replace(recipe, erasing=0.0))
+    plain = make_feed(photographs, recipe.changed(erasing=0.0))
     draws = np.random.default_rng([recipe.seed, 1, 4]).random((3, 21, 5))
     for update in (3, 5):
         chosen = draws[[0, 0, 1, 1, 2, 2], feed.indices(update)]
@@ -110,7 +110,7 @@ def test_erasing_uses_each_samples_numbers_of_the_epoch(photographs):
 
 
 def test_repeated_augmentation_spreads_the_copies(photographs):
-    feed = make_feed(photographs, replace(RECIPE, batch_size=6, repeats=3, mixup=0.2))
+    feed = make_feed(photographs, RECIPE.changed(batch_size=6, repeats=3, mixup=0.2))
     for update in range(3):
         pairs = feed.indices(update).reshape(3, 2)
         np.testing.assert_array_equal(np.sort(pairs), [np.unique(pairs)] * 3)  # both in each pair
@@ -242,7 +242,7 @@ def peak():
 
 
 def test_a_feed_of_large_files_holds_256_mb(photographs_of_8_mb, peak):
-    feed = make_feed(photographs_of_8_mb, replace(RECIPE, batch_size=40))
+    feed = make_feed(photographs_of_8_mb, RECIPE.changed(batch_size=40))
     bytes_of(feed, range(3))
     feed.close()
     assert peak() < 256 << 20

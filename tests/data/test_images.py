@@ -75,5 +75,5 @@ def test_an_epochs_numbers_are_those_of_its_streams():
     np.testing.assert_array_equal(
         drawn["crop"], np.random.default_rng([4, 3, 3]).random((2, 10, 3))
     )
-    alone = draw_epoch(dataclasses.replace(recipe, flip=False), 3, 10)
+    alone = draw_epoch(recipe.changed(flip=False), 3, 10)
     np.testing.assert_equal(alone, {"erasing": drawn["erasing"]})

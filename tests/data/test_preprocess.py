@@ -3,7 +3,6 @@
 import io
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +152,7 @@ def test_crop_flip_and_colours_equal_torchvisions_pixels(make_photograph, encode
         return np.random.default_rng([3, 2, kind, 1, 5])
 
     def assert_trained_on(image, **changes):
-        pixels = training_pixels(data, replace(RECIPE, **changes), 2, 1, 5)
+        pixels = training_pixels(data, RECIPE.changed(**changes), 2, 1, 5)
         assert pixels.tobytes() == image.tobytes()
 
     for number in range(12):
@@ -169,7 +168,7 @@ def test_crop_flip_and_colours_equal_torchvisions_pixels(make_photograph, encode
         assert_trained_on(expected)
         # The pixels of each operation are compared in test_augment.py.
         image = expected
-        for name, magnitude in choose(replace(RECIPE, policy="randaugment"), 48, drawn(10)):
+        for name, magnitude in choose(RECIPE.changed(policy="randaugment"), 48, drawn(10)):
             image = torchvision.transforms.autoaugment._apply_op(
                 image, name, magnitude, nearest, None
             )

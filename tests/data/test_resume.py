@@ -134,7 +134,7 @@ def test_resuming_on_other_data_is_rejected_or_noted(photographs, raises_line):
 def test_two_class_folders_swapped_whole_are_noticed(dataset, folder, raises_line):
     """Their files have equal names: they differ by their sizes, of records the shards' sha256."""
 
-    recipe = replace(RECIPE, dataset=dataset)
+    recipe = RECIPE.changed(dataset=dataset)
 
     def feed_of(out):
         if dataset == "mindrecord":

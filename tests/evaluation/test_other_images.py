@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +42,7 @@ def run_of():
     """run_of(folder, **settings) writes the run of an untrained net for the data set there."""
 
     def make(folder, **settings):
-        recipe = replace(RECIPE, **settings)
+        recipe = RECIPE.changed(**settings)
         dataset = open_dataset(recipe, folder)
         save_checkpoint(
             Path("run/checkpoints/step-00000001"),

@@ -1,6 +1,5 @@
 """A file that becomes bad during a run ends it, and costs no epoch."""
 
-import dataclasses
 import os
 import shlex
 import shutil
@@ -66,8 +65,8 @@ def test_runs_resume_after_a_bad_file_is_repaired(folder, last_state, raises_lin
         assert RunFolder(Path("run")).updates() == left
     with pytest.raises(ValueError, match=r"^resume: .*contents.*--allow-other-data"):
         train(RECIPE, options)
-    assert train(RECIPE, dataclasses.replace(options, allow_other_data=True)).updates == 5
-    assert train(RECIPE, dataclasses.replace(options, out_dir="whole")).updates == 5
+    assert train(RECIPE, options.changed(allow_other_data=True)).updates == 5
+    assert train(RECIPE, options.changed(out_dir="whole")).updates == 5
     assert last_state("run")[1] == last_state("whole")[1]
 
 
@@ -91,7 +90,7 @@ def test_a_bad_validation_file_costs_no_epoch(folder, events, last_state, raises
         assert RunFolder(Path("run")).updates() == [5]
     path.write_bytes(good)
     for name in ("run", "whole"):
-        assert train(RECIPE, dataclasses.replace(options, out_dir=name)).last["count"] == 9
+        assert train(RECIPE, options.changed(out_dir=name)).last["count"] == 9
     assert last_state("run")[1] == last_state("whole")[1]  # the trained weights, not their average
     assert len(events("run", "train")) == 5
 

@@ -2,7 +2,6 @@
 data.
 """
 
-import dataclasses
 import os
 import resource
 import shutil
@@ -47,8 +46,8 @@ def test_fp16_stops_after_too_many_skipped_updates(monkeypatch, raises_line):
         row, "last good checkpoint: run/checkpoints/step-00000004", kind=NotFiniteError
     ):
         train(
-            dataclasses.replace(TINY, precision="fp16"),
-            dataclasses.replace(UNCOMPILED, max_skips=2),
+            TINY.changed(precision="fp16"),
+            UNCOMPILED.changed(max_skips=2),
         )
     run = RunFolder(Path("run"))
     fields = ("scaler.scale", "scaler.skipped", "scaler.skipped_in_row")
@@ -65,9 +64,7 @@ def test_weights_that_run_away_are_never_saved(raises_line):
 
     The next update may fail before the failed save is seen; both errors name the save.
     """
-    wild = dataclasses.replace(
-        TINY, learning_rate=3.4e38, weight_decay=1e3, clip_norm=0.0, schedule="constant"
-    )
+    wild = TINY.changed(learning_rate=3.4e38, weight_decay=1e3, clip_norm=0.0, schedule="constant")
     with raises_line(
         "/checkpoints/step-00000001 was not saved, because conv1.weight contains",
         kind=(CheckpointError, NotFiniteError),
@@ -78,8 +75,7 @@ def test_weights_that_run_away_are_never_saved(raises_line):
 
 def test_a_run_continues_after_a_non_finite_evaluation():
     """float16: after a huge update 1 all logits are infinite, and update 2 is skipped."""
-    wild = dataclasses.replace(
-        TINY,
+    wild = TINY.changed(
         batch_size=1437,
         epochs=2,
         precision="fp16",

@@ -1,7 +1,5 @@
 """Masks of stochastic depth and dropout, and normalisation on the device."""
 
-import dataclasses
-
 import mindspore
 import numpy as np
 import pytest
@@ -30,7 +28,7 @@ def small_net(norm="none"):
 
 def masks_of(net, update, workers=Workers(), **changes):
     """The masks of an update of the recipe with these changes, as arrays."""
-    masks = make_masks(dataclasses.replace(RECIPE, **changes), net, workers)
+    masks = make_masks(RECIPE.changed(**changes), net, workers)
     return [None if part is None else part.asnumpy() for part in masks(update)]
 
 

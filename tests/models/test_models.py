@@ -93,7 +93,7 @@ def test_a_built_net_fits_channels_and_classes():
 def test_the_seed_alone_decides_the_weights():
     first = bits(build_net(RECIPE, SPEC))
     assert bits(build_net(RECIPE, SPEC)) == first
-    other = bits(build_net(dataclasses.replace(RECIPE, seed=1), SPEC))
+    other = bits(build_net(RECIPE.changed(seed=1), SPEC))
     assert other["conv1.weight"] != first["conv1.weight"]
 
 

@@ -28,10 +28,8 @@ from resnet_fn.parity.record.torch_side import TorchSide  # noqa: E402 (imports 
 
 t = torch.nn
 
-SGD = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
-ADAMW = dataclasses.replace(
-    SGD, optimizer="adamw", nesterov=False, learning_rate=1e-3, weight_decay=0.05
-)
+SGD = recipe("digits").changed(clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
+ADAMW = SGD.changed(optimizer="adamw", nesterov=False, learning_rate=1e-3, weight_decay=0.05)
 PADDED: dict[str, Any] = {"pad_mode": "pad", "padding": 1}  # as PyTorch's padding=1
 
 

@@ -1,6 +1,5 @@
 """A bound is never wider than its reason: noise, ties, large numbers, kernels, chaos."""
 
-import dataclasses
 from functools import partial
 
 import mindspore
@@ -132,7 +131,7 @@ def test_an_inaccurate_kernel_is_not_the_ports_fault(factor, right):
     module = theirs_of(forward, drop=t.Dropout(0.5))
     net = ours_of(forward, drop=nn.Dropout(p=0.5))
     made = [(2 * draw(16, 8), labels(16).astype(np.float32)) for _ in range(2)]
-    slow = dataclasses.replace(SGD, learning_rate=1e-3)
+    slow = SGD.changed(learning_rate=1e-3)
     losses = {"reference_loss": poisson(1), "loss": poisson(factor)}
     ladder = judged(right, net, module, made, slow, **losses)
     if right:
@@ -361,7 +360,7 @@ def test_weights_are_compared_as_far_as_float32_follows():
         (rng.normal(size=(2, 3, 8, 8)).astype(np.float32), rng.integers(0, 3, 2).astype(np.int32))
         for _ in range(5)
     ]
-    use = dataclasses.replace(SGD, learning_rate=0.5)
+    use = SGD.changed(learning_rate=0.5)
     ladder = judged(True, Ours(*ported), Theirs(*layers), made, use)
     assert stage_of(ladder, "BatchNorm statistics after update 1").verdict == "ok"
     (last,) = [stage for stage in ladder.stages if stage.id.name == LAST.name]
@@ -412,7 +411,7 @@ def test_a_run_failing_under_noise_gives_a_note():
 
 
 def test_noise_reaches_clipped_gradients_norm_and_change():
-    clipped = dataclasses.replace(SGD, clip_norm=0.1)
+    clipped = SGD.changed(clip_norm=0.1)
     rounding = traced(Theirs(t.Linear(8, 8), t.ReLU()), batches(16), use=clipped).rounding
     for stage in (CLIPPED, CHANGE):
         assert rounding[stage]["part.0.weight"] > rounding[GRADIENTS]["part.0.weight"] / 3

@@ -5,7 +5,6 @@ Each row has the commits that had the bug or corrected it; the code here is writ
 docs/parity.md has the table: what the ladder answers, or why it cannot.
 """
 
-import dataclasses
 import linecache
 import re
 from functools import partial
@@ -199,7 +198,7 @@ def smallest_in_half_precision(precision="fp16"):
     net = ours(construct, **denses("qkv"))
     for name in "qkv":
         net._cells[name].to_float(mindspore.float16 if precision == "fp16" else mindspore.float32)
-    use = dataclasses.replace(SGD, precision=precision)
+    use = SGD.changed(precision=precision)
     return climb(theirs(forward, **denses("qkv", t.Linear)), net, MASKED, use)
 
 
@@ -373,8 +372,7 @@ def rate_too_few():
         rates = [lr * 0.1**i for i, _ in enumerate(milestones)]  # the first is lr: one rate too few
         return nn.piecewise_constant_lr(list(milestones), rates)[min(update, milestones[-1] - 1)]
 
-    use = dataclasses.replace(
-        SGD,
+    use = SGD.changed(
         epochs=3,
         warmup_epochs=0.0,
         schedule="step",
@@ -392,7 +390,7 @@ def clipped_by_the_square():
         factor = ops.minimum(limit, Tensor(1.0))
         return [gradient * factor for gradient in gradients]
 
-    use = dataclasses.replace(SGD, clip_norm=0.05)
+    use = SGD.changed(clip_norm=0.05)
     return pooled(SENTENCES, use, make_step=own_step(by_square))
 
 

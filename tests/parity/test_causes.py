@@ -2,7 +2,6 @@
 is.
 """
 
-import dataclasses
 import itertools
 
 import mindspore
@@ -82,7 +81,7 @@ def test_clipping_before_the_micro_batches_mean_is_named():
     def mean(net, sums, plan):
         return [array / plan.micro_batches for array in sums]
 
-    use = dataclasses.replace(SGD, clip_norm=0.5)
+    use = SGD.changed(clip_norm=0.5)
     words = "each micro-batch is clipped before the mean; clip once, after it"
     step = own_step(mean, each)
     assert climb(use=use, accumulate=2, make_step=step) == ("gradient norm", [words])
@@ -167,7 +166,7 @@ def test_one_flipped_element_hides_no_cause():
 
 
 def test_label_smoothing_over_other_classes_is_named():
-    use, loss = dataclasses.replace(SGD, label_smoothing=0.1), make_loss(0.1, over="others")
+    use, loss = SGD.changed(label_smoothing=0.1), make_loss(0.1, over="others")
     stage, (hint,) = climb(use=use, loss=loss, quick=False)
     assert stage == "loss"
     assert "label smoothing spread over the other 2 classes instead of all 3 in the port" in hint

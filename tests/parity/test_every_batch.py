@@ -1,6 +1,5 @@
 """Faults that the first batch's outputs do not show: inside a layer, or on a later batch alone."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -45,7 +44,7 @@ def climb(clip_norm=0.0, second=TWO, approximate=False, cuts=""):
         return self.head(x + 1e-6 * self.act(x))
 
     net = ours(construct, first=nn.Dense(8, 8), act=nn.GELU(approximate))
-    use = dataclasses.replace(SGD, clip_norm=clip_norm)
+    use = SGD.changed(clip_norm=clip_norm)
     return ladder_of(net, reference(), [(ONE, LABELS), (second, LABELS)], use)
 
 
@@ -81,7 +80,7 @@ def test_later_batches_are_compared_at_the_first_weights():
     module = reference()
     net = ours(their_forward, first=nn.Dense(8, 8), act=nn.GELU(approximate=False))
     batches = [(ONE, LABELS), (TWO, LABELS), (TWO + 2, LABELS)]
-    ladder = agrees(net, module, batches, dataclasses.replace(SGD, clip_norm=0.5))
+    ladder = agrees(net, module, batches, SGD.changed(clip_norm=0.5))
     items = {
         title_of(item.id): item
         for stage in ("loss", "gradients")

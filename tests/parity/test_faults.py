@@ -498,7 +498,7 @@ FAULTS = {
         HALF,
         two_convolutions,
         lambda: in_float16(cell(lambda self, x: x * 0.7 + ops.stop_gradient(x * 0.3))),
-        recipe=dataclasses.replace(SGD, precision="fp16"),
+        recipe=SGD.changed(precision="fp16"),
     ),
     "a tenth of the learning rate | optimizer settings |  | learning rate: 0.005 in the port, 0.05 in the "
     "reference (4 "

@@ -2,7 +2,6 @@
 exercised.
 """
 
-import dataclasses
 import json
 
 import mindspore
@@ -231,7 +230,7 @@ LIMITS = {
 }
 
 
-USE = dataclasses.replace(SGD, clip_norm=1e6)
+USE = SGD.changed(clip_norm=1e6)
 
 
 def batches_of(inputs):

@@ -28,7 +28,7 @@ BATCHES = [
         (np.arange(6) % 3).astype(np.int32),
     )
 ] * 2
-RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
+RECIPE = recipe("digits").changed(clip_norm=0.0, learning_rate=0.02)
 TRACE = Path(__file__).parents[1] / "acceptance" / "trace"
 
 

@@ -27,7 +27,7 @@ from small_nets import ADAMW, Ours, Theirs, draw, record_live, record_reference,
 pytestmark = pytest.mark.usefixtures("device")
 
 BATCHES = [(draw(4, 8), np.array([0, 1, 2, 0], np.int32)) for _ in range(2)]
-RECIPE = dataclasses.replace(ADAMW, clip_norm=0.1, ema=0.9, ema_warmup=False)
+RECIPE = ADAMW.changed(clip_norm=0.1, ema=0.9, ema_warmup=False)
 FILLED_ELSEWHERE = {"file", "workers", "flipped"}
 OF_REFERENCE = {"rounding", "limits"}
 OF_CUSTOM_FUNCTIONS = {"losses_alone", "optimizer_alone", "optimizer_settings"}
@@ -132,7 +132,7 @@ def test_a_net_whose_step_fails_keeps_its_weights():
 
         return first_alone
 
-    net, plan = port(), plan_of(dataclasses.replace(RECIPE, clip_norm=0.0), BATCHES)
+    net, plan = port(), plan_of(RECIPE.changed(clip_norm=0.0), BATCHES)
     before = values_of(net)
     with pytest.raises(ValueError, match="the second update"):
         record(MindSporeSide(net, plan, make_step=failing), probes=False)

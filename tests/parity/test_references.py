@@ -3,7 +3,6 @@ to train; and the errors of those that fail.
 """
 
 import collections
-import dataclasses
 import functools
 import threading
 from typing import Any
@@ -132,7 +131,7 @@ def test_sparse_gradients_are_compared_as_dense_ones():
     net = module(forward, table=t.Embedding(20, 8, sparse=True), head=t.Linear(8, 3))
     port = cell(forward, table=nn.Embedding(20, 8), head=nn.Dense(8, 3))
     batches = [(np.random.randint(0, 20, (6, 4)), labels(6)) for _ in range(2)]
-    use = dataclasses.replace(SGD, clip_norm=0.05, momentum=0.0, nesterov=False, weight_decay=0.0)
+    use = SGD.changed(clip_norm=0.05, momentum=0.0, nesterov=False, weight_decay=0.0)
     agrees(port, net, batches, use)
 
 

@@ -1,7 +1,5 @@
 """One net in both frameworks agrees stage by stage; nets that cannot be compared are rejected."""
 
-import dataclasses
-
 import pytest
 from mindspore import nn
 
@@ -20,7 +18,7 @@ def test_resnet8_agrees_over_20_clipped_updates():
     from resnet_fn.parity.reference.nets import reference_net
 
     nets = create_model("resnet8", num_classes=10), reference_net("resnet8", num_classes=10)
-    use = dataclasses.replace(recipe("digits"), learning_rate=0.02, clip_norm=0.5)
+    use = recipe("digits").changed(learning_rate=0.02, clip_norm=0.5)
     whole = {"initialisation": True, "quick": False, "mode": "graph"}
     ladder = agrees(*nets, make_batches(20, 8, 3, 16, 10), use, accumulate=2, **whole)
     bounds = {

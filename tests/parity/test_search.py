@@ -3,7 +3,6 @@ right ports get none.
 """
 
 import contextlib
-import dataclasses
 import linecache
 import math
 import re
@@ -426,7 +425,7 @@ def test_what_is_not_searched_is_said(detached, precision, accumulate, words):
         x = self.part(x)
         return self.head(ops.stop_gradient(x) if detached else 2 * x)
 
-    use, module = dataclasses.replace(SGD, precision=precision), Theirs(t.Linear(8, 8))
+    use, module = SGD.changed(precision=precision), Theirs(t.Linear(8, 8))
     for quick in (False, True):
         net = ours_of(construct)
         ladder = ladder_of(net, module, [vector()], use, accumulate=accumulate, quick=quick)

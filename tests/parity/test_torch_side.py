@@ -250,7 +250,7 @@ def test_a_wrong_gradient_beside_ties_is_found():
 
 
 # The bound of what Adam has trained: it divides even a gradient that is rounding by its own size.
-ADAM = dataclasses.replace(recipe("digits"), optimizer="adamw", nesterov=False, learning_rate=1e-3)
+ADAM = recipe("digits").changed(optimizer="adamw", nesterov=False, learning_rate=1e-3)
 
 
 def block():
@@ -298,7 +298,7 @@ def test_drift_is_measured_on_the_trained_module():
 
     net = t.Sequential(*block(), t.Flatten(), t.LazyLinear(4))
     net[1].register_buffer("running_var", torch.ones(8), persistent=False)
-    batches, use = make_batches(2, 16, 1, 8, 4, 0), dataclasses.replace(ADAM, learning_rate=1e-6)
+    batches, use = make_batches(2, 16, 1, 8, 4, 0), ADAM.changed(learning_rate=1e-6)
     assert traced(net, batches, use=use).rounding[CHANGED_BUFFERS]["logits"] < 1e-4
     notes = traced(net, batches, None, refuses, use=use).notes
     assert any("under noise failed (AssertionError: noise)" in note for note in notes)
@@ -384,7 +384,7 @@ def test_a_run_that_rejects_constants_is_named(failing):
 
 
 def stepper_of(module, batches, loss, clip_norm, **options):
-    plan = plan_of(dataclasses.replace(ADAMW, clip_norm=clip_norm), batches)
+    plan = plan_of(ADAMW.changed(clip_norm=clip_norm), batches)
     training = Training(plan, loss, None, lambda module: contextlib.nullcontext())
     return TorchStepper(module, training, "float64", **options)
 

@@ -1,7 +1,5 @@
 """The task of both sides: its recipe, schedule and batches."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from resnet_fn.recipes import recipe
 
 
 def test_compressed_schedule_has_warm_up_peak_and_end():
-    use = dataclasses.replace(recipe("digits"), epochs=10, warmup_epochs=4.0, learning_rate=1.0)
+    use = recipe("digits").changed(epochs=10, warmup_epochs=4.0, learning_rate=1.0)
     assert plan_of(use, make_batches(5, 4, 1, 2, 3)).rates == pytest.approx(
         [0.5, 1.0, 1.0, 0.75, 0.25]
     )
@@ -37,7 +35,7 @@ BCE = {"loss": "bce", "label_smoothing": 0.0, "monitor": "map"}
     ],
 )
 def test_settings_the_ladder_cannot_compare_are_rejected(name, value, beside, raises_line):
-    use = dataclasses.replace(recipe("imagenet_resnet50_v1"), **{name: value}, **beside)
+    use = recipe("imagenet_resnet50_v1").changed(**{name: value}, **beside)
     fix = "omit these, or give another recipe"
     with raises_line("recipe: the ladder does not compare", f"{name} {value!r}", fix):
         plan_of(use, make_batches(1, 4, 1, 2, 3))
@@ -45,7 +43,7 @@ def test_settings_the_ladder_cannot_compare_are_rejected(name, value, beside, ra
 
 def test_the_ladders_average_has_no_warm_up():
     batches = make_batches(1, 4, 1, 2, 3)
-    use = dataclasses.replace(recipe("digits"), ema=0.9, ema_warmup=True)
+    use = recipe("digits").changed(ema=0.9, ema_warmup=True)
     assert plan_of(use, batches).average == AveragePlan(0.9, every=1, start=0)
     assert plan_of(recipe("digits"), batches).average is None
 
@@ -53,7 +51,7 @@ def test_the_ladders_average_has_no_warm_up():
 def test_the_dropout_of_a_recipe_is_listed():
     words = "dropout is 0 on both sides; the recipe has dropout=0.1, drop_path=0.05"
     for fields, notes in ({"dropout": 0.1, "drop_path": 0.05}, [words]), ({}, []):
-        plan = plan_of(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3))
+        plan = plan_of(recipe("digits").changed(**fields), make_batches(1, 4, 1, 2, 3))
         assert dropout_notes(True, (), plan) == notes
 
 
@@ -141,18 +139,16 @@ def test_samples_are_repeated_and_mixed_by_the_recipe():
     """How two images are mixed: tests/data/test_mix.py."""
     batches = make_batches(2, 8, 3, 8, 5)
     plain, classes = batches[0]
-    use = dataclasses.replace(
-        recipe("cifar10_resnet18"), repeats=2, mixup=0.0, cutmix=0.0, batch_size=8
-    )
+    use = recipe("cifar10_resnet18").changed(repeats=2, mixup=0.0, cutmix=0.0, batch_size=8)
     images, labels = recipe_batches(use, batches, 5, 0)[0]
     assert images[:4].tobytes() == images[4:].tobytes() == plain[:4].tobytes()
     assert labels.tolist() == [*classes[:4]] * 2
-    mixing = dataclasses.replace(use, repeats=1, mixup=0.4)
+    mixing = use.changed(repeats=1, mixup=0.4)
     mixed = recipe_batches(mixing, batches, 5, 0)
     for update, (images, labels) in enumerate(mixed):
         drawn = draw_mixing(np.random.default_rng([0, 21, update]), 0.4, 0.0, use.mix_switch, 8, 8)
         np.testing.assert_equal((images, labels), mix(*batches[update], 5, drawn))
-    binary = dataclasses.replace(mixing, loss="bce", label_threshold=0.2)
+    binary = mixing.changed(loss="bce", label_threshold=0.2)
     for (_, labels), (_, soft) in zip(recipe_batches(binary, batches, 5, 0), mixed, strict=True):
         assert labels.dtype == np.float32
         assert labels.tolist() == (soft > 0.2).tolist()

@@ -34,7 +34,7 @@ from resnet_fn.recipes import recipe
 TRACE = Path(__file__).parents[1] / "acceptance" / "trace"
 IDS = np.arange(4, dtype=np.int64).reshape(2, 2)
 INPUTS = {"ids": IDS, "mask": (IDS > 1, IDS.astype(np.float32))}
-USE = dataclasses.replace(recipe("digits"), milestones=())
+USE = recipe("digits").changed(milestones=())
 PLAN = plan_of(USE, [(INPUTS, np.ones(2, np.int32))] * 2, accumulate=2, seed=3, custom_loss=True)
 
 

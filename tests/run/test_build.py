@@ -33,7 +33,7 @@ CHECKPOINT = Checkpoint(
 
 
 def build(recipe=RECIPE, options=RunOptions(progress=False), checkpoint=None, **changes):
-    recipe = dataclasses.replace(recipe, **changes) if changes else recipe
+    recipe = recipe.changed(**changes) if changes else recipe
     return build_run(recipe, options, Workers(), RunFolder(Path("run")), StopRequest(), checkpoint)
 
 
@@ -79,7 +79,7 @@ def test_first_weights_are_read_at_the_start_alone():
 
 
 def test_few_images_without_weights_are_a_line(folder):
-    recipe = dataclasses.replace(RECIPE, batch_size=8, dataset="imagefolder", image_size=16)
+    recipe = RECIPE.changed(batch_size=8, dataset="imagefolder", image_size=16)
     notes = build(recipe, RunOptions(data_dir=str(folder), progress=False)).notes
     (line,) = [note for note in notes if "starts from random numbers" in note]
     assert "--weights torchvision:resnet18" in line
@@ -109,8 +109,8 @@ def test_a_resumed_run_keeps_its_validation_part(folder):
     For a new run, train would be a class beside samples.
     """
     shutil.rmtree(folder / "val")
-    recipe = dataclasses.replace(
-        RECIPE, batch_size=8, dataset="imagefolder", image_size=16, validation_share=0.3
+    recipe = RECIPE.changed(
+        batch_size=8, dataset="imagefolder", image_size=16, validation_share=0.3
     )
     options = RunOptions(data_dir=str(folder), progress=False)
     first = build(recipe, options).dataset
@@ -177,9 +177,7 @@ def test_stored_settings_without_effect_are_notes_not_errors(raises_line):
     net = create_model("resnet8", num_classes=10, in_channels=1)
     arrays = {parameter.name: parameter.numpy() for parameter in net.get_parameters()}
     write_safetensors(Path("a.safetensors"), arrays)
-    recipe = dataclasses.replace(
-        RECIPE, weights="a.safetensors", initialisation="torch", warmup_epochs=0.01
-    )
+    recipe = RECIPE.changed(weights="a.safetensors", initialisation="torch", warmup_epochs=0.01)
     options = RunOptions(progress=False)
     Path("recipe.toml").write_text(recipe_text(recipe, options))
     again, options, _ = parse(["--recipe", "recipe.toml"])

@@ -71,7 +71,7 @@ def test_a_data_threads_error_loses_no_update(in_batch, capsys, last_state):
         assert max(RunFolder(Path("run")).updates()) == update - 1
     in_batch(0, Mock())
     assert train(TINY, UNCOMPILED).updates == 5
-    train(TINY, dataclasses.replace(UNCOMPILED, out_dir="whole"))
+    train(TINY, UNCOMPILED.changed(out_dir="whole"))
     assert last_state("run")[1] == last_state("whole")[1]
 
 
@@ -109,7 +109,7 @@ def test_an_earlier_failed_save_hides_no_nan(in_batch, raises_line):
         "also: folder: run/checkpoints/step-00000002 exists",
         kind=NotFiniteError,
     ):
-        train(TINY, dataclasses.replace(UNCOMPILED, checkpoint_every=2))
+        train(TINY, UNCOMPILED.changed(checkpoint_every=2))
 
 
 def test_a_damaged_checkpoint_is_not_the_last_good(in_batch, raises_line):

@@ -1,6 +1,5 @@
 """A stopped and resumed run equals an unbroken one, or is rejected with a fix."""
 
-import dataclasses
 import json
 import os
 import re
@@ -219,7 +218,7 @@ def test_a_missing_best_checkpoint_is_forgotten(checkpoint, start, capsys):
 
 def test_another_recipe_is_rejected_with_its_differences(checkpoint, rejected, says):
     checkpoint("run", 5)
-    other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet20", name="other")
+    other = RECIPE.changed(learning_rate=0.1, model="resnet20", name="other")
     changes = "(model 'resnet8' → 'resnet20', learning_rate 0.2 → 0.1)"
     says(rejected(other, out_dir="run"), changes, "--resume run alone", "another --out-dir")
 
@@ -237,7 +236,7 @@ def test_resume_alone_takes_the_runs_own_settings(checkpoint, lock):
 
 def test_only_a_named_run_may_change_its_epochs(checkpoint, start, rejected, says):
     checkpoint("run", 5)
-    longer = dataclasses.replace(RECIPE, epochs=4)
+    longer = RECIPE.changed(epochs=4)
     assert start(longer, resume="run")[1].state["update"] == 5
     says(
         rejected(longer, out_dir="run"),
@@ -448,7 +447,7 @@ def test_epochs_without_evaluation_are_saved_shown_and_resumed(
     capsys, cut_after, last_state, events
 ):
     """--eval-every 2 of 5 epochs: epochs 2, 4 and the last are evaluated."""
-    recipe = dataclasses.replace(FEW, epochs=5, eval_every=2)
+    recipe = FEW.changed(epochs=5, eval_every=2)
     options = RunOptions(out_dir="run", mode="pynative", keep_last=9, progress=False)
     result = train(recipe, options)
     assert epochs_shown(capsys.readouterr().out) == {
@@ -469,12 +468,12 @@ def test_epochs_without_evaluation_are_saved_shown_and_resumed(
     assert (again, again.history["eval"]) == (result, events("run", "eval"))
     assert epochs_shown(capsys.readouterr().out) == {"4/5": True, "5/5": True}
     with pytest.raises(ValueError, match="eval_every 2 → 1"):
-        train(dataclasses.replace(recipe, eval_every=1), options)
+        train(recipe.changed(eval_every=1), options)
 
 
 def test_a_stop_after_an_epoch_shows_its_row(capsys):
     """Each epoch is one update, so that a signal always comes in an epoch's last one."""
-    recipe = dataclasses.replace(FEW, batch_size=32, epochs=1000, eval_every=1000)
+    recipe = FEW.changed(batch_size=32, epochs=1000, eval_every=1000)
 
     def stop_after_the_first() -> None:
         while not Path("run/checkpoints/step-00000001").exists():
@@ -494,9 +493,7 @@ def test_patience_counts_evaluations_across_a_resume(capsys, cut_after, last_sta
     run.
     """
     flat = {"learning_rate": 1e-12, "freeze": "stem,layer?", "monitor": "loss"}
-    recipe = dataclasses.replace(
-        FEW, epochs=9, eval_every=2, patience=2, sampling="balanced", **flat
-    )
+    recipe = FEW.changed(epochs=9, eval_every=2, patience=2, sampling="balanced", **flat)
     options = RunOptions(out_dir="run", mode="pynative", keep_last=9, progress=False)
     result = train(recipe, options)
     assert result.updates == 2 * 6

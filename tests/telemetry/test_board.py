@@ -1,6 +1,5 @@
 """TensorBoard's events: names, pictures, full disks, resumed runs."""
 
-import dataclasses
 import io
 import re
 import shutil
@@ -145,7 +144,7 @@ def test_only_fp16_has_a_loss_scale_curve(written):
 
 
 def test_settings_that_differ_are_marked_and_come_first(written):
-    recipe = dataclasses.replace(RECIPES["digits"], epochs=5, nesterov=False)
+    recipe = RECIPES["digits"].changed(epochs=5, nesterov=False)
     events = written("flush", recipe=recipe, options=RunOptions(threads=2))
     for name, rows in (
         ("recipe", ["| **epochs** | **5** | 20 |", "| **nesterov** | **False** | True |"]),

@@ -1,6 +1,5 @@
 """Optimizers against their equations in float64, and groups of parameters."""
 
-import dataclasses
 import inspect
 
 import mindspore
@@ -249,7 +248,7 @@ def test_layer_decay_is_timms():
     """layer_scales = decay ** (layers - 1 - layer): the stem is layer 0, each block one, the head
     the last.
     """
-    rates = factors(dataclasses.replace(RECIPE, model="resnet20", layer_decay=0.5))
+    rates = factors(RECIPE.changed(model="resnet20", layer_decay=0.5))
     assert rates["fc.weight"] == rates["fc.bias"] == 1
     blocks = [f"layer{stage}.{block}" for stage in (1, 2, 3) for block in (0, 1, 2)]
     for distance, block in enumerate(reversed(blocks), 1):
@@ -259,7 +258,7 @@ def test_layer_decay_is_timms():
 
 def test_the_rates_that_a_run_prints_are_true():
     def rates(**settings):
-        recipe = dataclasses.replace(RECIPE, **settings)
+        recipe = RECIPE.changed(**settings)
         found = factors(recipe)
         return describe_rates(recipe.learning_rate, found), shown_factor(found.values())
 

@@ -1,6 +1,5 @@
 """Parameters as views of vectors compute the same update."""
 
-import dataclasses
 import shlex
 import types
 
@@ -64,7 +63,7 @@ def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batche
     """To the bit if the kernel is; without clipping, because the global norm is rounded
     otherwise.
     """
-    recipe = dataclasses.replace(RECIPE, **settings)
+    recipe = RECIPE.changed(**settings)
     plan = StepPlan(micro_batches=micro_batches)
     single, joined = (start(make, recipe, plan) for make in (make_optimizer, make_fast_optimizer))
     assert len(joined[2].join(joined[0].trained)) == vectors
@@ -126,7 +125,7 @@ def is_joined(recipe, net):
 
 @pytest.mark.parametrize("settings", [{"optimizer": "lars"}, {"optimizer": "lamb"}, {"ema": 0.9}])
 def test_lars_lamb_and_averages_get_no_vectors(settings):
-    assert not is_joined(dataclasses.replace(RECIPE, nesterov=False, **settings), resnet8())
+    assert not is_joined(RECIPE.changed(nesterov=False, **settings), resnet8())
 
 
 def test_larger_nets_and_cards_have_no_vectors(monkeypatch):

@@ -122,7 +122,7 @@ def test_the_best_checkpoint_of_a_run_is_loaded(net, save_run, capsys):
     best = save_run(1, weights)
     last = save_run(2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights])
     for which, path in (("last", last), ("best", best)):
-        _, source = read_start(Recipe(model="resnet8", weights="run", which=which), ())
+        _, source = read_start(Recipe(model="resnet8", weights="run", which=which))
         assert source.path == path
         assert convert.main(["run", "a.safetensors", "--which", which]) == 0
         assert capsys.readouterr().out.endswith(f" in a.safetensors, read from {path}\n")

@@ -55,7 +55,7 @@ def test_nets_that_compute_something_else_are_rejected(name, config, resnet18, r
     net = create_model("resnet8", num_classes=3)
     for load in (
         lambda: load_weights(net, name),
-        lambda: read_start(recipes.finetune(weights=name), ()),
+        lambda: read_start(recipes.finetune(weights=name)),
     ):
         with raises_line(name, "no net of this package", "give other weights", kind=WeightsError):
             load()

@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import dataclasses
 import json
 import pickle
 import shlex
@@ -16,7 +15,6 @@ from resnet_fn import recipes
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.recipe import PREPARATION, Recipe
-from resnet_fn.config.settings import changed
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.evaluate import main as evaluate
 from resnet_fn.evaluation.loaded_net import load_run
@@ -52,7 +50,7 @@ def write_hub(written, entries, root=Path()):
 
 
 def start(recipe):
-    return read_start(recipe, recipes.chosen_or_different(recipe))
+    return read_start(recipe)
 
 
 def finetuned(weights, **given):
@@ -113,11 +111,11 @@ def test_a_resize_below_the_files_size_is_rejected(hub, raises_line):
 def test_a_copied_recipe_keeps_the_users_choices(hub):
     base = recipes.finetune(weights=hub(RA4))
     assert start(copy.copy(base))[0].image_size == 224
-    small = dataclasses.replace(base, image_size=128)
+    small = base.changed(image_size=128)
     for recipe in (small, copy.deepcopy(small), pickle.loads(pickle.dumps(small))):
         taken, _ = start(recipe)
         assert (taken.image_size, taken.eval_resize, taken.mean) == (128, 142, HALF)
-    own = dataclasses.replace(base, mean=(0.1,), std=(0.2,), interpolation="box")
+    own = base.changed(mean=(0.1,), std=(0.2,), interpolation="box")
     taken, _ = start(own)
     assert (taken.mean, taken.std, taken.interpolation) == ((0.1,), (0.2,), "box")
 
@@ -148,9 +146,9 @@ def test_a_dropped_resize_is_the_files(hub):
 
 
 def test_a_copy_has_not_chosen_what_rules_drop():
-    recipe = changed(recipes.finetune(weights="w.ckpt", eval_resize=256), image_size=320)
+    recipe = recipes.finetune(weights="w.ckpt", eval_resize=256).changed(image_size=320)
     assert recipe.eval_resize == 0
-    assert "eval_resize" not in recipes.chosen_or_different(recipe)
+    assert "eval_resize" not in recipe.chosen
 
 
 def test_sets_in_memory_take_mean_and_deviation_alone(hub):

@@ -57,7 +57,7 @@ def run(zoo):
 def again(options=RunOptions(), **changes):
     """The zoo as training from the weights of RUN sees it."""
     earlier = EarlierRun(RUN, not changes)
-    return open_dataset(replace(SPLIT, **changes), "zoo", options=options, weights_of=earlier)
+    return open_dataset(SPLIT.changed(**changes), "zoo", options=options, weights_of=earlier)
 
 
 def scored(dataset, recipe=SPLIT, splits=("test",)):
@@ -161,7 +161,7 @@ def test_removed_and_added_pictures_stop_no_evaluation(run, shoot, raises_line):
 
 
 def test_classes_and_groups_that_went_stop_no_evaluation(zoo, shoot):
-    grouped = replace(SPLIT, group_by=r"(\d+)\.")
+    grouped = SPLIT.changed(group_by=r"(\d+)\.")
     first = begin(open_dataset(grouped, "zoo"))
     for name in first.train.names:
         if name.startswith("ant/"):
@@ -195,7 +195,7 @@ def test_an_unread_set_keeps_its_pictures_by_name(zoo):
 
 
 def test_a_skipped_validation_file_is_not_missing_later(zoo):
-    skip = replace(SPLIT, on_bad_sample="skip")
+    skip = SPLIT.changed(on_bad_sample="skip")
     damaged = open_dataset(skip, "zoo").test.names[0]
     Path("zoo", damaged).write_bytes(b"damaged")
     first = begin(open_dataset(skip, "zoo"))
@@ -226,7 +226,7 @@ def test_a_large_foreign_set_is_not_read(run, shoot):
 
 
 def test_missing_and_new_files_of_val_are_named(folder, shoot):
-    recipe = replace(SPLIT, validation_share=0.0)
+    recipe = SPLIT.changed(validation_share=0.0)
     first = begin(open_dataset(recipe, str(folder)))
     assert not (RUN / "validation.json").exists()
     (folder / "val/bee/00 ü.JPEG").unlink()

@@ -1,7 +1,6 @@
 """One picture on both sides of a split, or in two classes, is a warning."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,20 +45,20 @@ def test_copies_that_a_split_divides_are_counted(folder):
     shutil.rmtree(folder / "val")
     for path in list(folder.rglob("*.JPEG")):
         shutil.copy(path, path.with_name(f"{path.stem} (1).JPEG"))
-    recipe = replace(RECIPE, validation_share=0.3)
+    recipe = RECIPE.changed(validation_share=0.3)
     dataset = open_dataset(recipe, str(folder))
     halves = (dataset.train, dataset.test)
     train, test = ([half.read(k) for k in range(len(half))] for half in halves)
     count = sum(data in train for data in test)
     assert count
     assert f"warning: {count} of {len(test)} validation images" in "; ".join(dataset.notes)
-    assert warnings(folder, replace(recipe, group_by=r"(\d+) ü")) == []
+    assert warnings(folder, recipe.changed(group_by=r"(\d+) ü")) == []
 
 
 def test_duplicates_compare_all_classes_of_an_image(folder):
     shutil.copy(folder / "train/bee/00 ü.JPEG", folder / "copy.JPEG")
     Path("val.csv").write_text("path,label\nval/bee/00 ü.JPEG,a\n")
-    several = replace(RECIPE, multi_label=True)
+    several = RECIPE.changed(multi_label=True)
     lines = []
     for labels in ("b;a", "a"):
         rows = f"train/bee/00 ü.JPEG,a;b\ntrain/bee/01 ü.JPEG,b\ncopy.JPEG,{labels}\n"
@@ -90,7 +89,7 @@ print("names", dataset.test.names, "notes", dataset.notes, flush=True)
     Path("program.py").write_text(program)
     msrun(2, "program.py", str(folder), str(tmp_path))
     ranks = [np.load(tmp_path / f"{rank}.npy") for rank in range(2)]
-    alone = open_dataset(replace(RECIPE, validation_share=0.3), str(folder))
+    alone = open_dataset(RECIPE.changed(validation_share=0.3), str(folder))
     expected = np.concatenate((alone.train.fingerprints, alone.test.fingerprints))
     assert all((rank == expected).all() for rank in ranks)
     for rank in range(2):

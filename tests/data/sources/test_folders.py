@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from resnet_fn.data.sources.packing import pack
 from resnet_fn.evaluation.image_names import find_images
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
-SPLIT = replace(RECIPE, validation_share=0.3)
+SPLIT = RECIPE.changed(validation_share=0.3)
 
 
 def test_val_has_the_class_numbers_of_train(folder):
@@ -59,7 +58,7 @@ def test_all_commands_list_the_same_images(folder, capsys):
     assert "leaving out 4 names in zoo that " in capsys.readouterr().err
     checked = open_dataset(RECIPE, "set", options=RunOptions(check_files="yes"))
     pack(checked, Path("packed"), 1)
-    packed = load_dataset(replace(RECIPE, dataset="mindrecord"), "packed")
+    packed = load_dataset(RECIPE.changed(dataset="mindrecord"), "packed")
     assert packed.train.names == tuple(ordered)
 
 

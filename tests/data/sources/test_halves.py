@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.validation import SplitRule
 
 RECIPE = Recipe(dataset="imagefolder", image_size=8, batch_size=2)
-SPLIT = replace(RECIPE, validation_share=0.2)
+SPLIT = RECIPE.changed(validation_share=0.2)
 
 
 @pytest.fixture

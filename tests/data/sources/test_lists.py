@@ -4,7 +4,6 @@ import os
 import shutil
 import tracemalloc
 import unicodedata
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +40,7 @@ def test_lists_and_folders_give_the_same_bits(folder, same_batches):
     assert ours.test.labels.tolist() == theirs.test.labels.tolist()
     assert ours.input.train_list == str(Path("train.txt").resolve())
     same_batches(make_feed(ours, RECIPE), make_feed(theirs, RECIPE), (0, 3, 6))
-    shared = replace(RECIPE, validation_share=0.2)
+    shared = RECIPE.changed(validation_share=0.2)
     note = open_dataset(shared, str(folder), options=lists).notes[-1]
     assert note == "val.txt is the validation set, so nothing is split off the training images"
     # A trained net brings its classes and lists with it; another list may be scored, without the
@@ -163,7 +162,7 @@ def test_a_class_unknown_to_the_net_is_rejected(pictures, raises_line):
         load("a.jpg x\n", known=("x", "z"))
 
 
-SEVERAL = replace(RECIPE, multi_label=True, loss="bce", label_smoothing=0.0, monitor="map")
+SEVERAL = RECIPE.changed(multi_label=True, loss="bce", label_smoothing=0.0, monitor="map")
 
 
 def test_images_may_have_no_or_several_classes(pictures, raises_line):

@@ -1,7 +1,5 @@
 """Opening a data set: what is rejected before an image is read."""
 
-from dataclasses import replace
-
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import data_threads, load_dataset, open_dataset
 from resnet_fn.runtime.cpus import cpu_count
@@ -16,10 +14,10 @@ def test_photographs_with_the_digits_recipe_give_a_warning(folder, pack):
         "learning rate 0.2; give --recipe finetune with --weights FILE or --model NAME"
     )
     for other in ({"image_size": 16}, {"name": "mine"}):
-        assert open_dataset(replace(small, **other), str(folder)).notes == ()
+        assert open_dataset(small.changed(**other), str(folder)).notes == ()
     assert open_dataset(small, str(folder), splits=["test"]).notes == ()
     pack(folder, "out")
-    (note,) = open_dataset(replace(small, dataset="mindrecord"), "out").notes
+    (note,) = open_dataset(small.changed(dataset="mindrecord"), "out").notes
     assert note.startswith("warning: bee/00 ü.JPEG has 60 x 40 pixels, but the recipe digits")
 
 

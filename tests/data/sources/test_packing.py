@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +81,7 @@ def test_packing_keeps_names_that_are_not_utf8(folder):
         (folder / half / "bee").rename(folder / half / odd)
     assert main([str(folder), "out", "--shards", "1", "--no-progress"]) == 0
     dataset = load_dataset(RECORDS, "out")
-    source = load_dataset(replace(RECORDS, dataset="imagefolder"), str(folder))
+    source = load_dataset(RECORDS.changed(dataset="imagefolder"), str(folder))
     assert dataset.classes == source.classes
     assert (dataset.classes[0], dataset.train.names[0]) == (odd, f"{odd}/00 ü.JPEG")
 

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,7 @@ FOLDER = Recipe(
     policy="trivialaugment",
     erasing=0.2,
 )
-RECORDS = replace(FOLDER, dataset="mindrecord")
+RECORDS = FOLDER.changed(dataset="mindrecord")
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +65,8 @@ def test_records_give_the_very_bits_of_the_folder(
 def test_repeated_samples_have_the_folders_bits_too(ten_each, out, same_batches, fields):
     files = check_files(load_dataset(FOLDER, str(ten_each)))
     records = out()
-    one = make_feed(files, replace(FOLDER, **fields))
-    two = make_feed(records, replace(RECORDS, **fields))
+    one = make_feed(files, FOLDER.changed(**fields))
+    two = make_feed(records, RECORDS.changed(**fields))
     with ThreadPoolExecutor(1) as thread:  # as a run asks for them
         thread.submit(same_batches, one, two, (0, 1, 2, 6, 4)).result()
 

@@ -18,7 +18,7 @@ from resnet_fn.data.sources.scan import examine, scan_files, write_bad_files
 from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
-SKIP = replace(RECIPE, on_bad_sample="skip")
+SKIP = RECIPE.changed(on_bad_sample="skip")
 
 
 def opened(folder, recipe=RECIPE, check="auto", **more):

@@ -1,7 +1,5 @@
 """Right ports of convolutions, norms and blocks agree."""
 
-import dataclasses
-
 import pytest
 from mindspore import nn, ops
 
@@ -33,7 +31,7 @@ F = torch.nn.functional
 pytestmark = pytest.mark.usefixtures("device")
 
 
-CLIPPED = dataclasses.replace(SGD, clip_norm=0.5)
+CLIPPED = SGD.changed(clip_norm=0.5)
 
 
 def convnext(self, x):

@@ -1,6 +1,5 @@
 """Right ports with dropout, and with layers that are dropped, agree."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -149,7 +148,7 @@ def test_a_right_port_with_a_dropout_branch_agrees():
     drops = {"of_up": nn.Dropout(p=0.1), "of_down": nn.Dropout(p=0.1), "skip": PortedPath(0.3)}
     net = ours(construct, up=nn.Dense(8, 16), down=nn.Dense(16, 8), **drops)
     batches = [(draw(6, 5, 8), labels(6)) for _ in range(2)]
-    use = dataclasses.replace(ADAMW, clip_norm=0.1)
+    use = ADAMW.changed(clip_norm=0.1)
     ladder = agrees(net, module, batches, use, quick=False, mode="graph")
     for name in ("train forward", "train layers", "loss", "gradients", "change by update 1"):
         assert stage_of(ladder, f"{name}, with dropout").differences

@@ -1,6 +1,5 @@
 """Right ports agree with a map that changes signs or adds parameters."""
 
-import dataclasses
 import json
 
 import pytest
@@ -42,7 +41,7 @@ def with_map(corrections, optimizer, tmp_path, clip_norm=0.0):
         two_terms, first=t.Linear(8, 8), second=second, decay=t.Parameter(torch.rand(8))
     )
     net = ours(one_bias, first=nn.Dense(8, 8), second=nn.Dense(8, 8, has_bias=False), minus=ones(8))
-    task = dataclasses.replace(SGD, optimizer=optimizer, nesterov=False, clip_norm=clip_norm)
+    task = SGD.changed(optimizer=optimizer, nesterov=False, clip_norm=clip_norm)
     corrections = read_map(str(tmp_path / "map.json"))
     return ladder_of(net, module, vectors(3), task, corrections=corrections)
 

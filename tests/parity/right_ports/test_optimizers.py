@@ -1,6 +1,5 @@
 """Right ports agree under each kind of optimizer, and with unusual parameters."""
 
-import dataclasses
 from typing import Any
 
 import mindspore
@@ -177,7 +176,7 @@ def unused() -> tuple[nn.Cell, Any]:
 @pytest.mark.parametrize("use", [SGD, ADAMW], ids=["SGD", "AdamW"])
 def test_parameters_that_no_side_uses_are_named(use):
     """torch gives them neither state nor weight decay; a line reports that."""
-    ladder = agrees(*unused(), vectors(5), dataclasses.replace(use, decay_all=True))
+    ladder = agrees(*unused(), vectors(5), use.changed(decay_all=True))
     (line,) = [line for line in ladder.changes if "token" in line]
     assert "pooler.weight" in line
     assert "weight decay" in line
