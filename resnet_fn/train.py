@@ -56,7 +56,12 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     early, _ = first.parse_known([word for word in arguments if word not in ("-h", "--help")])
     if not early.recipe and early.resume not in ("", "auto", "never"):
         stored = settings_of(early.resume)
-        base = draft_of_run(stored)
+        try:
+            base = draft_of_run(stored)
+        except ValueError as error:
+            raise ValueError(
+                f"resume: {early.resume}: {error}; use the version of resnet_fn that wrote it"
+            ) from None
         if not stored["options"]:
             notes.append("the run has no config.json; options not given here have default values")
     else:

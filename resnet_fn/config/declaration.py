@@ -18,6 +18,8 @@ import numbers
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
+import numpy as np
+
 from resnet_fn.config.hints import hint_for_square_size, hint_for_value, list_names
 from resnet_fn.config.values import show_value
 
@@ -75,11 +77,6 @@ class Declaration:
         """
         return self.choices == YES_NO_AUTO
 
-    def is_default(self, value: Any) -> bool:
-        """Return whether a value, perhaps of another type, is the default."""
-        converted = self.convert(value)
-        return type(converted) is type(self.default) and converted == self.default
-
     def parse(self, text: str) -> Any:
         """Return the value of a flag's text.
 
@@ -95,7 +92,7 @@ class Declaration:
             return text
 
     def convert(self, value: Any) -> Any:
-        """Convert a value to the setting's type, for example an int to a float, and NumPy's numbers
+        """Convert a value to the setting's type, for example an int to a float, and NumPy's values
         to Python's.
 
         Other values stay unchanged.
@@ -105,6 +102,8 @@ class Declaration:
             return _as_float(value)
         if wanted is int and _is_number(value, numbers.Integral):
             return int(value)  # NumPy's, too
+        if wanted is bool and isinstance(value, np.bool_):
+            return bool(value)
         if wanted is tuple and isinstance(value, list | tuple):
             return tuple(map(_as_float, value))
         if self.is_yes_no_auto and isinstance(value, bool):
@@ -162,6 +161,8 @@ class Declaration:
         return f"{fault}; {hint}" if hint else fault
 
     def _text_fault(self, value: str) -> str:
+        if self.unit == PATH and self.default and not value:
+            return f"is empty; give {self.default} or a path"
         if self.choices and value not in (*self.choices, self.default):
             return f"is unknown; {hint_for_value(self.name, value, self._shown_choices())}"
         # bytes that are not UTF-8 arrive as surrogates, which `ignore` drops

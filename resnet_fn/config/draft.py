@@ -151,6 +151,10 @@ class Resolved(Draft):
         """Return the settings that the user chose and no rule has changed, with their sources."""
         return {name: sourced.source for name, sourced in self.values.items() if sourced.is_chosen}
 
+    def names_by_rule(self) -> set[str]:
+        """Return the names of the settings whose values a rule has set."""
+        return {name for name, sourced in self.values.items() if sourced.by_rule}
+
 
 class _Resolution:
     """The values of a draft while `Draft.resolve` applies the rules to them."""

@@ -1,6 +1,7 @@
 """Names of settings: which there are, what is wrong with others, and the flags made of them."""
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.foreign_flags import advice_on_setting
@@ -25,19 +26,23 @@ def check_names(
     *,
     caller: str,
     useless: Collection[str] = (),
+    classes: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Raise a ValueError, which starts with `caller`, that lists those of `names` which are no
     settings. An alias is none, because only flags and recipe files may use it.
 
-    The hints name none of the settings in `useless`.
+    The hints name none of the settings in `useless`. A setting of another class is one by
+    `classes`, which maps settings to the names of their classes.
     """
     known = all_names(declarations)
     useful = {word: name for word, name in known.items() if name not in useless}
-    faults = [
-        f"{caller}: unknown setting {name!r}; {hint_for_setting(name, useful)}"
-        for name in names
-        if name not in declarations
-    ]
+    faults = []
+    for name in names:
+        if name not in declarations:
+            hint = hint_for_setting(name, useful)
+            if name in classes:
+                hint = f"it is a setting of {classes[name]}"
+            faults.append(f"{caller}: unknown setting {name!r}; {hint}")
     if faults:
         raise ValueError("; ".join(faults))
 

@@ -23,10 +23,11 @@ sync_batchnorm, are checked when the run is built.
 import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform, get_type_hints
 
 from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.draft import Draft, Resolved, Source, SourcedValue
+from resnet_fn.config.rules import dropped
 from resnet_fn.config.setting_names import check_names
 
 _NONE_CHOSEN: Mapping[str, Source] = MappingProxyType({})
@@ -41,13 +42,14 @@ class Settings:
             keep_last: int = setting("logs and checkpoints", 3, "checkpoints to keep")
 
     `vars` has the values by name. `chosen` has where each setting comes from that the user chose,
-    by a flag, a line of the recipe file or a keyword, unless a rule has changed it since. `==`
-    ignores it.
+    by a flag, a line of the recipe file or a keyword, unless a rule has changed it since, or nothing
+    uses it any more. `==` ignores it.
     """
 
     __slots__ = ("chosen",)  # so that `vars` has the settings and nothing else
     chosen: Mapping[str, Source]
     declarations: ClassVar[dict[str, Declaration]] = {}  # of the settings, by name
+    _classes: ClassVar[dict[str, str]] = {}  # the name of each setting's class, for hints
     __signature__: ClassVar[inspect.Signature]  # what `help` and editors show
 
     def __init_subclass__(cls) -> None:
@@ -57,6 +59,7 @@ class Settings:
             if isinstance(value, Declaration):
                 setattr(cls, name, value.default)
                 cls.declarations[name] = value
+                cls._classes.setdefault(name, cls.__name__)
             elif name in cls.declarations:
                 raise TypeError(
                     f"{cls.__name__}.{name}: a subclass cannot change a setting's default; write a "
@@ -97,15 +100,14 @@ class Settings:
         wrong or has no effect, or if an older value contradicts it, as a warm-up of 10 epochs does
         to `epochs=5`.
         """
-        check_names(given, self.declarations, caller=type(self).__name__.lower())
+        check_names(
+            given, self.declarations, caller=type(self).__name__.lower(), classes=self._classes
+        )
         resolved = draft_of(self).complete(given)
-        still_chosen = {
-            name: source
-            for name, source in self.chosen.items()
-            if not resolved.values[name].by_rule
-        }
-        chosen = still_chosen | resolved.sources_of_chosen()
-        return self.unchecked(resolved.plain_values(), chosen)
+        values = resolved.plain_values()
+        lost = resolved.names_by_rule() | dropped(values)
+        still_chosen = {name: self.chosen[name] for name in self.chosen if name not in lost}
+        return self.unchecked(values, still_chosen | resolved.sources_of_chosen())
 
     def chosen_values(self) -> dict[str, Any]:
         """Return the settings that the user chose."""
@@ -118,36 +120,42 @@ class Settings:
         for name, declared in self.declarations.items():
             vars(self)[name] = values.get(name, declared.default)  # `vars`: they cannot be assigned
         sources = {name: chosen[name] for name in self.declarations if name in chosen}
-        object.__setattr__(self, "chosen", sources)
+        object.__setattr__(self, "chosen", MappingProxyType(sources))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         """Raise an AttributeError, because settings do not change."""
         kind = type(self).__name__
         raise AttributeError(
-            f"{kind}.{name}: settings cannot be assigned; take the copy that changed({name}=…) "
-            "returns"
+            f"{kind}.{name}: cannot be assigned; {kind}.changed(…) returns a copy with other "
+            "settings"
         )
 
     def __delattr__(self, name: str) -> NoReturn:
         """Raise an AttributeError, because settings do not change."""
-        raise AttributeError(f"{type(self).__name__}.{name}: settings cannot be deleted")
+        raise AttributeError(f"{type(self).__name__}.{name}: cannot be deleted")
 
     def __eq__(self, other: object) -> bool:
         """Return whether the other has the same class and settings."""
-        return type(self) is type(other) and vars(self) == vars(other)
+        if type(self) is not type(other):
+            return NotImplemented
+        return vars(self) == vars(other)
 
     def __hash__(self) -> int:
         """Return a hash of the settings."""
         return hash(tuple(vars(self).values()))
 
     def __repr__(self) -> str:
-        """Return the class and its settings, as a call that makes them would be written."""
-        settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        """Return a call that makes the same settings, with those that are no defaults."""
+        settings = ", ".join(
+            f"{name}={value!r}"
+            for name, value in vars(self).items()
+            if value != self.declarations[name].default
+        )
         return f"{type(self).__name__}({settings})"
 
     def __getstate__(self) -> tuple[dict[str, Any], Mapping[str, Source]]:
         """Return what `copy` and `pickle` take: the settings, and `chosen`."""
-        return vars(self), self.chosen
+        return vars(self), dict(self.chosen)
 
     def __setstate__(self, state: tuple[dict[str, Any], Mapping[str, Source]]) -> None:
         """Take what `__getstate__` has returned."""
@@ -165,13 +173,14 @@ def _explained(settings_class: type[Settings]) -> str:
 
 def _signature_of(settings_class: type[Settings]) -> inspect.Signature:
     """Return the signature with a keyword for each setting: `__init__` itself has **keywords."""
+    types = get_type_hints(settings_class)
     return inspect.Signature(
         [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=declared.default,
-                annotation=type(declared.default),
+                annotation=types[name],
             )
             for name, declared in settings_class.declarations.items()
         ]

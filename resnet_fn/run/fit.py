@@ -79,7 +79,7 @@ def fit(
         loss: a value of `Recipe.loss`, or a function of (outputs, targets) that returns the mean
             loss over the samples, a scalar tensor. Use a `def` or an nn.Cell. MindSpore can compile
             a lambda only if it has a line of its own.
-        settings: fields of `Recipe` and `RunOptions`, except those for this package's own nets and
+        settings: settings of `Recipe` and `RunOptions`, except those for this package's own nets and
             images.
 
     Returns:

@@ -214,7 +214,7 @@ def _shell(*commands: Sequence[object]) -> str:
 
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str]) -> None:
-    """Raise ValueError if a field of the recipe, except `may_differ`, differs from the checkpoint's
+    """Raise ValueError if a setting of the recipe, except `may_differ`, differs from the checkpoint's
     recipe.
     """
     began = recipe_from_dict(checkpoint.state["recipe"])

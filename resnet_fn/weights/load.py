@@ -24,6 +24,7 @@ from resnet_fn.config.declaration import CUSTOM
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import draft_of
 from resnet_fn.config.wording import counted, first_few
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.models.attention import GatherExcite
@@ -198,13 +199,14 @@ def load_weights(
     assign(present, arrays)
 
 
-def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """Return the recipe.
+def name_model(recipe: Recipe, source: WeightFile | None) -> tuple[Recipe, tuple[str, ...]]:
+    """Return the recipe, and notes on settings that it loses.
 
-    If the recipe has no model, take the model, the norm and a missing stem from the weights.
+    If the recipe has no model, take the model, the norm and a missing stem from the weights. What
+    the user chose and the net does not suit is an error; what a recipe has is left out with a note.
     """
     if recipe.model:
-        return recipe
+        return recipe, ()
     if source is None:
         raise ValueError(
             "model: the recipe has neither a model nor weights; give --model NAME or --weights FILE"
@@ -219,8 +221,8 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
         warn(f"{source.path}: {unsure}")
     stem = "" if model["stem"] == MODELS[model["name"]].stem else model["stem"]
     its = {"model": model["name"], "stem": recipe.stem or stem, "norm": model["norm"]}
-    # what the user chose is passed, too, so that a setting which does not suit the net is an error
-    return recipe.changed(**{**recipe.chosen_values(), **its})
+    named = draft_of(recipe).complete({**recipe.chosen_values(), **its})
+    return Recipe.from_draft(named), named.drop_notes
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
@@ -229,7 +231,7 @@ def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
     Settings that the user chose stay. The weights are None if the recipe has no weights.
     """
     if not recipe.weights:
-        return name_model(recipe, None), None
+        return name_model(recipe, None)[0], None
     try:
         return suit_weights(recipe, read_weights(recipe.weights, recipe.which))
     except ValueError as error:
@@ -243,8 +245,8 @@ def suit_weights(recipe: Recipe, source: WeightFile) -> tuple[Recipe, WeightFile
     the preparation among their notes.
     """
     recipe, lines = take_over(recipe, source.preparation)
-    notes = (*source.notes, *lines)
-    return name_model(recipe, source), dataclasses.replace(source, notes=notes)
+    recipe, left_out = name_model(recipe, source)
+    return recipe, dataclasses.replace(source, notes=(*source.notes, *lines, *left_out))
 
 
 def start_from(

@@ -1,5 +1,6 @@
 """A run folder: which checkpoint is the newest and the best, pruning, config.json."""
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from resnet_fn.checkpoint.folder import CheckpointError
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.values import to_dict
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
@@ -65,6 +67,14 @@ def test_a_damaged_config_ends_a_resume_by_name(checkpoint, text, fault, raises_
     Path("run/config.json").write_text(text)
     fix = "); restore it, or delete it to go on with default options"
     with raises_line(f"run/config.json: cannot be read ({fault}", fix):
+        parse(["--resume", "run"])
+
+
+def test_a_newer_versions_run_is_named(checkpoint, raises_line):
+    checkpoint("run", 5)
+    settings = {"recipe": to_dict(RECIPE), "options": {"newer_setting": 1}}
+    Path("run/config.json").write_text(json.dumps(settings))
+    with raises_line("resume: run: ", "'newer_setting'", "the version of resnet_fn that wrote it"):
         parse(["--resume", "run"])
 
 

@@ -1,6 +1,7 @@
 """Recipes and options: aliases, copies, stored forms, and the message for each wrong value."""
 
 import copy
+import dataclasses
 import inspect
 import json
 import pickle
@@ -68,16 +69,30 @@ def test_settings_can_be_copied(copied):
 
 def test_settings_cannot_be_assigned(raises_line):
     recipe = Recipe()
-    with raises_line("Recipe.epochs", "changed(epochs=…)", kind=AttributeError):
+    with raises_line("Recipe.epochs", "Recipe.changed(…)", kind=AttributeError):
         recipe.epochs = 3
     with raises_line("Recipe.epochs", "deleted", kind=AttributeError):
         del recipe.epochs
     assert recipe == Recipe()
 
 
-def test_a_printed_recipe_makes_the_recipe():
-    recipe = recipes.finetune(epochs=3)
-    assert Recipe.unchecked(eval(repr(recipe), {"Recipe": dict})) == recipe
+@pytest.mark.parametrize(
+    "recipe", [*recipes.RECIPES.values(), Recipe(epochs=3, optimizer="lion")], ids=repr
+)
+def test_a_printed_recipe_makes_the_recipe(recipe):
+    assert eval(repr(recipe), {"Recipe": Recipe}) == recipe
+
+
+def test_recipes_are_no_dataclasses():
+    """`replace` would pass all settings as if they were chosen."""
+    with pytest.raises(TypeError):
+        dataclasses.replace(Recipe(), seed=1)
+
+
+def test_help_shows_the_settings_types():
+    parameters = inspect.signature(Recipe).parameters
+    assert parameters["mean"].annotation == tuple[float, ...]
+    assert [*parameters] == [*Recipe.declarations]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +109,9 @@ def test_a_printed_recipe_makes_the_recipe():
             "recipe: |'batchsize'|did you mean batch_size",
         ),
         (lambda: RunOptions(device="GPU"), "device: 'GPU' |CPU, Ascend"),
+        (lambda: Recipe(log_every=5), "recipe: |'log_every'|setting of RunOptions"),
+        (lambda: RunOptions(epochs=5), "runoptions: |'epochs'|setting of Recipe"),
+        (lambda: RunOptions(resume=""), "resume: ''|give auto or a path"),
     ],
 )
 def test_unknown_names_and_wrong_options_are_named(make, parts, raises_line):
@@ -171,11 +189,11 @@ def test_a_stored_runs_draft_has_the_settings_types():
     assert Recipe.unchecked(draft_of_run(stored).plain_values()) == recipe
 
 
-def test_a_stored_recipe_counts_as_chosen_in_a_file():
+def test_a_stored_recipe_counts_as_a_file():
     """As the recipe file which the run writes."""
-    stored = recipe_from_dict(to_dict(recipes.finetune(image_size=160)))
-    assert stored.chosen["image_size"] is Source.FILE
-    assert "smoothing_over" not in stored.chosen  # a default
+    stored = recipe_from_dict(to_dict(recipes.finetune(image_size=16, optimizer="adam")))
+    assert stored.chosen["image_size"] is Source.FILE  # a default of `Recipe`, not of finetune
+    assert not {"nesterov", "policy_ops"} & stored.chosen.keys()  # without effect
 
 
 def test_sgds_learning_rate_for_adam_is_warned_of(says):

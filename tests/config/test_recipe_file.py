@@ -9,7 +9,6 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import read_recipe_file, recipe_text
-from resnet_fn.config.settings import draft_of
 from resnet_fn.config.stored import draft_of_run
 from resnet_fn.config.toml_file import read_toml
 from resnet_fn.config.values import to_dict
@@ -105,7 +104,7 @@ def test_extended_files_obey_the_rules_of_new_runs():
     write('extends = "second.toml"; epochs = 3; validation_share = 0.0')
     recipe, options, left_out = parse(["--recipe", "mine.toml"])
     assert {line.split()[0] for line in left_out} >= {"check_files", "zero_init_residual"}
-    draft_of(recipe, RunOptions()).complete(options.chosen_values())
+    assert (options.check_files, recipe.zero_init_residual) == ("auto", False)
 
 
 def test_resumed_extended_files_need_not_obey_new_rules():
@@ -131,15 +130,13 @@ def test_a_written_file_leaves_out_useless_settings_only():
 
 
 def test_what_a_flag_drops_is_not_chosen():
-    """`train` checks the chosen options again, with the recipe, before it builds the run."""
     write('dataset = "imagefolder"; check_files = "yes"; precision = "fp16"; max_skips = 3')
     recipe, options, left_out = parse(
         ["--recipe", "mine.toml", "--dataset", "digits", "--precision", "fp32"]
     )
     assert [line.split()[0] for line in left_out] == ["check_files", "max_skips"]
-    assert options.chosen == {}
+    assert (options, options.chosen) == (RunOptions(), {})
     assert sorted(recipe.chosen) == ["dataset", "precision"]
-    draft_of(recipe, RunOptions()).complete(options.chosen_values())
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_multi_label_sets_its_loss_and_monitor():
         ("--recipe finetune --freeze fc.*", {"head_lr_factor": 1.0}),
         (
             "--recipe imagenet_resnet50_v2 --epochs 5",
-            {"ema": 0.0, "ema_start": 0.0, "ema_every": 1},
+            {"ema": 0.0, "ema_start": 0.0, "ema_every": 1, "ema_warmup": True},
         ),
     ],
 )
@@ -223,6 +223,15 @@ def test_chosen_settings_stay_chosen_in_a_changed_copy():
     recipe = Recipe(optimizer="adamw", beta2=0.95).changed(optimizer="lion")
     assert recipe.beta2 == 0.95
     assert recipe.chosen == {"optimizer": Source.FLAG, "beta2": Source.FLAG}
+
+
+def test_what_nothing_uses_any_more_is_not_chosen():
+    """Also a default, which no rule changes."""
+    recipe = Recipe(dataset="imagefolder", policy="randaugment", policy_ops=2, precision="fp16")
+    assert "policy_ops" in recipe.chosen
+    other = recipe.changed(policy="trivialaugment", precision="fp32")
+    assert other == Recipe(**other.chosen_values())
+    assert {*other.chosen} == {"dataset", "policy", "precision"}
 
 
 def test_keywords_and_changed_values_count_as_chosen():

@@ -83,6 +83,7 @@ def test_numbers_of_numpy_are_numbers():
     recipe = Recipe(epochs=np.int64(3), learning_rate=np.float32(0.5), mean=(np.float32(0.5), 1, 1))
     assert (recipe.epochs, recipe.learning_rate, recipe.mean) == (3, 0.5, (0.5, 1.0, 1.0))
     assert (type(recipe.epochs), type(recipe.learning_rate)) == (int, float)
+    assert Recipe(flip=np.True_).flip is True
     with pytest.raises(ValueError, match="epochs: True is not a whole number"):
         Recipe(epochs=True)
     with pytest.raises(ValueError, match=r"mean: array\(.* is not a list of numbers"):

@@ -30,6 +30,8 @@ def test_every_recipe_makes_two_updates(name, tmp_path, folder, make_cifar):
     else:
         data_dir = tmp_path / "cifar"
         make_cifar(data_dir, recipe.dataset, True, 8)
+    # no other setting was dropped
+    assert vars(recipe) == vars(RECIPES[name]) | recipe.chosen_values()
     options = RunOptions(data_dir=str(data_dir), mode="pynative", progress=False)
     run = build_run(recipe, options, Workers(), RunFolder(Path()), StopRequest())
     before = [parameter.asnumpy().copy() for parameter in run.state.weights]

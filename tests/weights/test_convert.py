@@ -81,10 +81,10 @@ def test_two_nets_with_equal_parameters_are_warned_of(save_run, capsys):
         convert_weights("a.safetensors", "b.safetensors", model="genet50_minus")["warnings"] == []
     )
     load_weights(net, "run")
-    assert name_model(Recipe(model=""), read_weights("run")).model == "genet50_minus"
+    assert name_model(Recipe(model=""), read_weights("run"))[0].model == "genet50_minus"
     assert capsys.readouterr().err == ""
     load_weights(net, "a.safetensors")
-    assert name_model(Recipe(model=""), read_weights("a.safetensors")).model == "resnet50"
+    assert name_model(Recipe(model=""), read_weights("a.safetensors"))[0].model == "resnet50"
     load_weights(create_model("resnet50", num_classes=2, initialisation="he_uniform"), "run")
     no_gates = "but this net lacks the gates, which have no parameters"
     assert capsys.readouterr().err.splitlines() == [

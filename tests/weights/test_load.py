@@ -194,11 +194,21 @@ def test_a_last_layer_of_several_parts_makes_room(net, written):
         load_weights(net, "a.safetensors")
 
 
+def test_settings_of_norms_are_named_without_norms(written, raises_line):
+    written("a.safetensors", norm="none")
+    weights = read_weights("a.safetensors")
+    recipe, left_out = name_model(Recipe.unchecked({"model": "", "sync_batchnorm": True}), weights)
+    assert (recipe.norm, recipe.sync_batchnorm) == ("none", False)
+    assert left_out == ("sync_batchnorm True is left out: it needs --norm batch",)
+    with raises_line("sync_batchnorm: True", "--norm batch"):
+        name_model(Recipe(model="", sync_batchnorm=True), weights)
+
+
 def test_a_recipe_without_a_model_takes_its_weights(written):
     written("a.safetensors", model="resnet18", stem="cifar")
-    recipe = name_model(Recipe(model=""), read_weights("a.safetensors"))
+    recipe, _ = name_model(Recipe(model=""), read_weights("a.safetensors"))
     assert (recipe.model, recipe.stem, recipe.norm) == ("resnet18", "cifar", "batch")
     written("b.safetensors")
-    recipe = name_model(Recipe(model=""), read_weights("b.safetensors"))
+    recipe, _ = name_model(Recipe(model=""), read_weights("b.safetensors"))
     assert (recipe.model, recipe.stem) == ("resnet8", "")
-    assert name_model(Recipe(model="resnet50"), None).model == "resnet50"
+    assert name_model(Recipe(model="resnet50"), None)[0].model == "resnet50"
