@@ -46,7 +46,10 @@ def main(arguments: Sequence[str]) -> int:
         help="weights: .pth, .safetensors, .ckpt or a run; needs --recipe",
     )
     group.add_argument(
-        "--recipe", metavar="NAME", help="recipe with the net and the data; a name or a .toml file"
+        "--recipe",
+        metavar="NAME",
+        help="recipe with the net and the data; a name or a .toml file, whose device and threads "
+        "are not used",
     )
     group.add_argument("--model", metavar="NAME", help="net to use instead of the recipe's")
     group.add_argument("--stem", metavar="NAME", help="stem to use instead of the recipe's")
@@ -176,7 +179,7 @@ def main(arguments: Sequence[str]) -> int:
     if join().is_main:
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
-        say(*dataset.notes, stream=sys.stderr)
+        say(*(file.drop_notes if file else ()), *dataset.notes, stream=sys.stderr)
         say(f"{describe_scores(metrics, classes)} of {describe_test(dataset)}")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))

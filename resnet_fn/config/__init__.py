@@ -16,10 +16,10 @@ To read the settings, follow one setting:
     cli               the parser of all commands, their lines of errors and exit codes
     shared_flags      flags of several commands, and flags that are made of settings
 
-Words: a setting is *given* if it is laid over others, *chosen* if the user gave it and no rule has
-changed it, *extended* if a file has it that the user's file extends, and *dropped* if nothing uses
-it; a draft is *resolved* by checks and rules; what a run or checkpoint has of its settings is
-*stored*.
+Words: a setting is *given* if it is laid over others, *written* if a flag or a file gives it for
+this run, *chosen* if the user did and no rule has changed it, *extended* if a file has it that the
+user's file extends, and *dropped* if nothing uses it; a draft is *resolved* by checks and rules;
+what a run or checkpoint has of its settings is *stored*.
 
 The other modules need not be read for this. `hints`, `flag_hints`, `path_hints`, `foreign_flags`
 and `wording` make parts of messages, `values` converts values to texts, paths and JSON, `printing` prints,

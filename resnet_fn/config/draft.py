@@ -29,24 +29,20 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Source(enum.IntEnum):
-    """Where a setting's value comes from, weakest first."""
+    """Where a setting's value comes from, weakest first.
 
-    RECIPE = 0  # a named recipe, a run that is resumed, or a default
-    # A file that the user's own recipe file extends. Its values give way like a recipe's, but the
-    # rules for new runs apply to them.
-    EXTENDED = 1
+    From EXTENDED on it is *written* for this run, so that the rules for new runs apply to it. From
+    FILE on it is *chosen*, and gives way only to what is stronger.
+    """
+
+    RECIPE = 0  # a named recipe, a run that is resumed, a default, or a copy's older value
+    EXTENDED = 1  # a file that the user's own recipe file extends
     FILE = 2  # the user's own recipe file
     FLAG = 3  # a flag, or a keyword in Python
 
 
 class SourcedValue(NamedTuple):
-    """The value of one setting, and where it comes from.
-
-    source        if no rule has set the value
-    RECIPE        nobody wrote it for this run
-    EXTENDED      `is_written`: somebody wrote it for this run
-    FILE, FLAG    `is_written` and `is_chosen`: the user did
-    """
+    """The value of one setting, and where it comes from."""
 
     declared: Declaration
     value: Any  # can have a wrong type before the checks
@@ -72,8 +68,8 @@ class SourcedValue(NamedTuple):
         return self.source >= Source.FILE and not self.by_rule
 
     @property
-    def would_be_lost(self) -> bool:
-        """Return whether dropping the setting takes something from the user."""
+    def asks_for_something(self) -> bool:
+        """Return whether the value asks for something. Broken rules leave other values alone."""
         if self.value != self.declared.dropped_to:
             return True
         # `policy_ops = 2` in a file asks for something, though 2 is the default; 0, false and an
@@ -109,7 +105,7 @@ class Draft:
 
     values: Mapping[str, SourcedValue]
 
-    def resolve(self, given: Mapping[str, Any], *, resumes: bool = False) -> "Resolved":
+    def resolve(self, given: Mapping[str, Any] = _NOTHING, *, resumes: bool = False) -> "Resolved":
         """Return this draft with the flags `given` over its values, after all checks.
 
         Values get their settings' types where that is possible. Then each is checked by itself, and
@@ -121,10 +117,8 @@ class Draft:
         for name, value in given.items():
             declared = merged[name].declared
             merged[name] = SourcedValue(declared, value, Source.FLAG)
-        resolution = _Resolution(merged)
+        resolution = _Resolution(merged, resumes=resumes)
         for rule in RULES:  # in order, because a rule may change what a later one reads
-            if rule.only_new_runs and (resumes or not resolution.is_of_user(rule)):
-                continue
             resolution.apply(rule)
         return Resolved(resolution.values, tuple(resolution.notes), tuple(resolution.faults))
 
@@ -159,7 +153,8 @@ class Resolved(Draft):
 class _Resolution:
     """The values of a draft while `Draft.resolve` applies the rules to them."""
 
-    def __init__(self, values: Mapping[str, SourcedValue]) -> None:
+    def __init__(self, values: Mapping[str, SourcedValue], *, resumes: bool) -> None:
+        self._resumes = resumes
         self.values = {name: sourced.converted() for name, sourced in values.items()}
         self.notes = list[str]()
         self.faults = list[str]()
@@ -171,21 +166,14 @@ class _Resolution:
                 self._add_fault(name, text)
                 self._invalid.add(name)
 
-    def is_of_user(self, rule: Rule) -> bool:
-        """Return whether one of the settings that a rule has or reads is written for this run. If
-        none is, all may be those of a stored run.
-        """
-        involved = {*rule.names, *rule.reads} & self.values.keys()
-        return any(self.values[name].is_written for name in involved)
-
     def apply(self, rule: Rule) -> None:
         """If the values break a rule, do for each of its settings what `on_break` has."""
         read = {name: self.values[name].value for name in rule.reads if self._is_valid(name)}
         text = rule.broken_by(read)
-        if not text:
+        if not text or not self._applies(rule):
             return
         for name in rule.names:
-            if not self._is_valid(name) or not self.values[name].would_be_lost:
+            if not self._is_valid(name) or not self.values[name].asks_for_something:
                 continue
             if isinstance(rule.on_break, Replace):
                 self._replace(rule, rule.on_break.value, name, text)
@@ -194,19 +182,28 @@ class _Resolution:
             else:
                 self._add_fault(name, text)
 
+    def _applies(self, rule: Rule) -> bool:
+        """Return whether a rule applies to this run. One for new runs does if a setting that it has
+        or reads is written for this run; if none is, all may be those of a stored run.
+        """
+        if not rule.only_new_runs:
+            return True
+        involved = {*rule.names, *rule.reads} & self.values.keys()
+        return not self._resumes and any(self.values[name].is_written for name in involved)
+
     def _is_valid(self, name: str) -> bool:
         return name in self.values and name not in self._invalid
 
     def _drop(self, rule: Rule, name: str, text: str) -> None:
         """Drop a setting for the strongest one that a broken rule reads, or add a fault."""
-        dropped = self.values[name]
+        setting = self.values[name]
         strength = max(self.values[other].source for other in rule.reads if other != name)
-        if not dropped.gives_way_to(strength):
+        if not setting.gives_way_to(strength):
             self._add_fault(name, text)
             return
-        self.values[name] = dropped.set_by_rule(dropped.declared.dropped_to, strength)
-        if dropped.needs_note:
-            shown = show_value(dropped.value)
+        self.values[name] = setting.set_by_rule(setting.declared.dropped_to, strength)
+        if setting.needs_note:
+            shown = show_value(setting.value)
             self.notes.append(f"{name} {shown} is left out: it {_reason(text)}")
 
     def _replace(self, rule: Rule, value: Any, name: str, text: str) -> None:

@@ -90,7 +90,7 @@ def optimizers_reading(setting: str, joint: str = "and") -> str:
     return f"{', '.join(others)} {joint} {last}" if others else last
 
 
-def value_of_zero(setting: str) -> str:
+def explain_zero(setting: str) -> str:
     """Return what 0 means for a setting: the first optimizer's value, and those of optimizers with
     another one, as "1e-8 (LAMB: 1e-6)".
     """

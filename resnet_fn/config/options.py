@@ -24,6 +24,8 @@ class RunOptions(Settings):
     Raises ValueError if one is invalid.
     """
 
+    title = "options"
+
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", PATH, aliases=("output",))
     resume: str = _run(
         "auto",

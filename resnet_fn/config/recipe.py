@@ -3,7 +3,7 @@
 from functools import partial
 
 from resnet_fn.config.declaration import CUSTOM, PATH, PIXELS, setting
-from resnet_fn.config.optimizers import OPTIMIZERS, optimizers_reading, value_of_zero
+from resnet_fn.config.optimizers import OPTIMIZERS, explain_zero, optimizers_reading
 from resnet_fn.config.rules import OF_FILES
 from resnet_fn.config.settings import Settings
 
@@ -34,6 +34,8 @@ class Recipe(Settings):
 
     Raises ValueError if a setting is invalid.
     """
+
+    title = "recipe"
 
     name: str = setting(
         "recipe",
@@ -248,12 +250,12 @@ class Recipe(Settings):
     )
     beta2: float = _optimizer(
         0.0,
-        f"beta2 of {optimizers_reading('beta2')}; 0: {value_of_zero('beta2')}",
+        f"beta2 of {optimizers_reading('beta2')}; 0: {explain_zero('beta2')}",
         within="[0, 1)",
     )
     epsilon: float = _optimizer(
         0.0,
-        f"eps of {optimizers_reading('epsilon')}; 0: {value_of_zero('epsilon')}",
+        f"eps of {optimizers_reading('epsilon')}; 0: {explain_zero('epsilon')}",
         at_least=0,
         aliases=("eps",),
     )

@@ -14,7 +14,7 @@ from resnet_fn.config.draft import Draft, Source, SourcedValue
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.rules import dropped
+from resnet_fn.config.rules import without_effect
 from resnet_fn.config.setting_names import all_names, hint_for_setting, setting_name
 from resnet_fn.config.settings import draft_of
 from resnet_fn.config.toml_file import ENDING, Entry, read_toml
@@ -34,7 +34,12 @@ def read_recipe_file(
     """
     entries = read_toml(path)
     _check_format(entries.pop("format", None))
-    base = _base_of(path, entries.pop("extends", None), named, extended_by)
+    base = draft_of(Recipe, RunOptions)
+    if extends := entries.pop("extends", None):
+        try:
+            base = _read_extended(path, str(extends.value), named, (*extended_by, path.resolve()))
+        except ValueError as error:
+            raise ValueError(f"{extends.line}: extends: {error}") from None
     values = {**base.values, "name": SourcedValue(_DECLARED["name"], path.stem)}
     written_as: dict[str, str] = {}  # setting → its name in this file, for example an alias
     faults = []
@@ -67,18 +72,6 @@ def _check_format(entry: Entry | None) -> None:
         )
 
 
-def _base_of(
-    path: Path, extends: Entry | None, named: Mapping[str, Recipe], extended_by: tuple[Path, ...]
-) -> Draft:
-    """Return the draft that the file `path` changes: of what it extends, or of the defaults."""
-    if extends is None:
-        return draft_of(Recipe(), RunOptions())
-    try:
-        return _read_extended(path, str(extends.value), named, (*extended_by, path.resolve()))
-    except ValueError as error:
-        raise ValueError(f"{extends.line}: extends: {error}") from None
-
-
 def _read_extended(
     path: Path, extends: str, named: Mapping[str, Recipe], extended_by: tuple[Path, ...]
 ) -> Draft:
@@ -91,9 +84,8 @@ def _read_extended(
     if file.resolve() in extended_by:
         raise ValueError(f"{extends} extends itself; name another recipe")
     draft = read_recipe_file(file, named, extended_by)
-    # This raises an error unless the extended file is valid by itself. Its values stay as they are
-    # written, because this file may change what the rules read. The rules for new runs wait until
-    # then, when it is known whether the run is new.
+    # An error here means that the extended file is not valid by itself. The result is not used: this
+    # file may change what the rules read, and only later is it known whether the run is new.
     draft.complete(resumes=True)
     extended = {}
     for name, sourced in draft.values.items():
@@ -108,14 +100,16 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     It leaves out options of one start, and settings whose values have no effect, which would be
     errors in a file.
     """
-    usual = vars(RunOptions())
-    of_both = vars(recipe) | vars(options)
-    rejected = dropped(of_both)
+    settings = vars(recipe) | {
+        name: value
+        for name, value in vars(options).items()
+        if name not in OF_ONE_START and value != RunOptions.declarations[name].default
+    }
+    useless = without_effect(vars(recipe) | vars(options))
     groups: dict[str, str] = {}  # title → lines
-    for name, value in of_both.items():
+    for name, value in settings.items():
         in_file = SourcedValue(_DECLARED[name], value, Source.FILE)
-        is_left_out = name in OF_ONE_START or value == usual.get(name)
-        if is_left_out or (name in rejected and in_file.would_be_lost):
+        if name in useless and in_file.asks_for_something:
             continue
         # JSON's values are valid TOML, except DEL, which must be escaped
         line = f"{name} = {json.dumps(value, ensure_ascii=False)}\n"

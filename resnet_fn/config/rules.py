@@ -40,15 +40,15 @@ class Rule(NamedTuple):
     """A rule lists settings that make sense only if a condition holds."""
 
     settings: str  # names of the settings that need the condition, separated by spaces
-    # The condition. The names of its parameters are the settings that it reads: at least one besides
-    # the setting that needs the condition, to be stronger or weaker. A plain function or lambda,
+    # The condition. The names of its parameters are the settings that it reads: besides the
+    # setting itself at least one other, to which the setting gives way. A plain function or lambda,
     # without keyword-only or starred parameters.
     holds: Callable[..., Any]
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
     text: str
-    # What happens to each setting that needs a broken condition, unless it has nothing to lose
-    # (`SourcedValue.would_be_lost`):
+    # What happens to each setting that needs a broken condition, unless its value asks for nothing
+    # (`SourcedValue.asks_for_something`):
     #   "drop"    it gives way to those that the condition reads, and gets `dropped_to`
     #   Replace   what the condition reads gives way to it, and gets the value of `Replace`
     #   "error"   an error
@@ -382,8 +382,11 @@ RULES = (
 )
 
 
-def dropped(settings: Mapping[str, Any], rules: Iterable[Rule] = RULES) -> set[str]:
-    """Return the names in `settings` that have no effect, by those of `rules` that drop them."""
+def without_effect(settings: Mapping[str, Any], rules: Iterable[Rule] = RULES) -> set[str]:
+    """Return the names in `settings` that have no effect, by those of `rules` that drop them.
+
+    All settings count as equally strong.
+    """
     return {
         name
         for rule in rules

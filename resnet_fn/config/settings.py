@@ -1,8 +1,8 @@
 """`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
 Keywords are checked as flags are: the constructor keeps them, in the types of the settings, or
-raises an error. A setting that has no effect beside them, or does not fit them, may get another
-value than its default:
+raises an error. The other settings have their defaults, except those that have no effect beside
+the keywords or contradict them: a rule gives these another value.
 
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
@@ -12,7 +12,7 @@ value than its default:
 
 Flags and recipe files are merged in three steps, for which see `draft.py`:
 
-    draft = draft_of(recipe, options)         # their settings; none of them counts as chosen
+    draft = draft_of(recipe, options)         # their values, which give way to any flag
     resolved = draft.complete({"seed": 2})    # flags over them, all checks, all rules
     recipe = Recipe.from_draft(resolved)      # the settings, of which the seed is chosen
 
@@ -27,10 +27,10 @@ from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform, 
 
 from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.draft import Draft, Resolved, Source, SourcedValue
-from resnet_fn.config.rules import dropped
+from resnet_fn.config.rules import without_effect
 from resnet_fn.config.setting_names import check_names
 
-_NONE_CHOSEN: Mapping[str, Source] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)  # for type checkers and editors
@@ -48,6 +48,7 @@ class Settings:
 
     __slots__ = ("chosen",)  # so that `vars` has the settings and nothing else
     chosen: Mapping[str, Source]
+    title: ClassVar[str] = "settings"  # the word for the class in errors
     declarations: ClassVar[dict[str, Declaration]] = {}  # of the settings, by name
     _classes: ClassVar[dict[str, str]] = {}  # the name of each setting's class, for hints
     __signature__: ClassVar[inspect.Signature]  # what `help` and editors show
@@ -69,10 +70,9 @@ class Settings:
         cls.__signature__ = _signature_of(cls)
 
     def __init__(self, **keywords: Any) -> None:
-        """Take the defaults, changed by the keywords."""
-        self._fill({}, _NONE_CHOSEN)
-        new = self.changed(**keywords)
-        self._fill(vars(new), new.chosen)
+        """Take the defaults, with the keywords over them, after all checks."""
+        resolved = self._with(type(self), keywords)
+        self._fill(resolved.plain_values(), resolved.sources_of_chosen())
 
     @classmethod
     def from_draft(cls, draft: Resolved) -> Self:
@@ -80,9 +80,7 @@ class Settings:
         return cls.unchecked(draft.plain_values(), draft.sources_of_chosen())
 
     @classmethod
-    def unchecked(
-        cls, values: Mapping[str, Any], chosen: Mapping[str, Source] = _NONE_CHOSEN
-    ) -> Self:
+    def unchecked(cls, values: Mapping[str, Any], chosen: Mapping[str, Source] = _NOTHING) -> Self:
         """Make a recipe or options without checks.
 
         Missing settings get their defaults, and unknown names are ignored.
@@ -100,18 +98,29 @@ class Settings:
         wrong or has no effect, or if an older value contradicts it, as a warm-up of 10 epochs does
         to `epochs=5`.
         """
-        check_names(
-            given, self.declarations, caller=type(self).__name__.lower(), classes=self._classes
-        )
-        resolved = draft_of(self).complete(given)
+        resolved = self._with(self, given)
         values = resolved.plain_values()
-        lost = resolved.names_by_rule() | dropped(values)
+        lost = resolved.names_by_rule() | without_effect(values)
         still_chosen = {name: self.chosen[name] for name in self.chosen if name not in lost}
         return self.unchecked(values, still_chosen | resolved.sources_of_chosen())
+
+    def adapted(self, **values: Any) -> Self:
+        """Return a changed copy in which `values` do not count as chosen: they come from weights,
+        or from what the machine has.
+        """
+        new = self.changed(**values)
+        chosen = {name: source for name, source in new.chosen.items() if name not in values}
+        return self.unchecked(vars(new), chosen)
 
     def chosen_values(self) -> dict[str, Any]:
         """Return the settings that the user chose."""
         return {name: getattr(self, name) for name in self.chosen}
+
+    @classmethod
+    def _with(cls, base: "Settings | type[Settings]", given: Mapping[str, Any]) -> Resolved:
+        """Return the settings of `base`, or the defaults, with `given` over them."""
+        check_names(given, cls.declarations, caller=cls.title, classes=cls._classes)
+        return draft_of(base).complete(given)
 
     def _fill(self, values: Mapping[str, Any], chosen: Mapping[str, Source]) -> None:
         """Set each setting, and `chosen`. Missing settings get their defaults, and names that are no
@@ -190,9 +199,9 @@ def _signature_of(settings_class: type[Settings]) -> inspect.Signature:
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
-def draft_of(*configs: Settings) -> Draft:
-    """Make a draft of a recipe, options or both. All values have the weakest source, RECIPE, so
-    that none counts as chosen by the user.
+def draft_of(*configs: Settings | type[Settings]) -> Draft:
+    """Make a draft of a recipe, options or both, or of their classes, which have the defaults. All
+    values have the weakest source, RECIPE, so that none counts as chosen by the user.
     """
     return Draft(
         {

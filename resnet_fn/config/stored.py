@@ -7,7 +7,7 @@ from resnet_fn.config.draft import Draft, Source
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.rules import dropped
+from resnet_fn.config.rules import without_effect
 from resnet_fn.config.setting_names import check_names
 from resnet_fn.config.settings import AnySettings, draft_of
 
@@ -19,7 +19,9 @@ def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:
     draft = draft_of(_stored_recipe(settings)).complete(resumes=True)
     values = draft.plain_values()
     # As in the recipe file that a run writes, all settings count as chosen that have an effect.
-    chosen = dict.fromkeys(values.keys() - draft.names_by_rule() - dropped(values), Source.FILE)
+    chosen = dict.fromkeys(
+        values.keys() - draft.names_by_rule() - without_effect(values), Source.FILE
+    )
     return Recipe.unchecked(values, chosen)
 
 
@@ -30,9 +32,7 @@ def draft_of_run(settings: Mapping[str, Any]) -> Draft:
     options = {
         name: value for name, value in settings["options"].items() if name not in OF_ONE_START
     }
-    return draft_of(
-        _stored_recipe(settings["recipe"]), stored_settings(RunOptions, options, "options")
-    )
+    return draft_of(_stored_recipe(settings["recipe"]), stored_settings(RunOptions, options))
 
 
 def _stored_recipe(settings: Mapping[str, Any]) -> Recipe:
@@ -57,25 +57,20 @@ def _replace_head_learning_rate(settings: dict[str, Any]) -> None:
 
 def _replace_own_beta2(settings: dict[str, Any]) -> None:
     """Replace an optimizer's own beta2 by 0. Earlier versions stored it as a number, and 0.999 if
-    the optimizer reads none. A typed 0.999 becomes 0, too, which means the same.
+    the optimizer reads none. A chosen 0.999 becomes 0, too, which means the same.
     """
     row = OPTIMIZERS.get(str(settings.get("optimizer")))
     if row and settings.get("beta2") == row.value_if_zero.get("beta2", 0.999):
         settings["beta2"] = 0.0
 
 
-def stored_settings(
-    settings_class: type[AnySettings], stored: Mapping[str, Any], caller: str = ""
-) -> AnySettings:
+def stored_settings(settings_class: type[AnySettings], stored: Mapping[str, Any]) -> AnySettings:
     """Make a `Recipe` or `RunOptions` of the JSON types in `stored`, without checks of the values.
 
-    Settings that a run has not stored get their defaults. A ValueError for an unknown setting
-    starts with `caller`, by default the class.
+    Settings that a run has not stored get their defaults. An unknown one raises a ValueError.
     """
-    caller = caller or settings_class.__name__.lower()
-    check_names(stored, settings_class.declarations, caller=caller)
-    values = {
-        name: declared.convert(stored.get(name, declared.default))
-        for name, declared in settings_class.declarations.items()
-    }
-    return settings_class.unchecked(values)
+    declarations = settings_class.declarations
+    check_names(stored, declarations, caller=settings_class.title)
+    return settings_class.unchecked(
+        {name: declarations[name].convert(value) for name, value in stored.items()}
+    )

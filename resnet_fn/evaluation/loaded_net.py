@@ -188,8 +188,8 @@ def load_weight_file(
     dataset = open_dataset(
         recipe,
         data_dir,
-        # These two options of a recipe file are for training.
-        options=options.changed(data_threads=0, progress=False),
+        # These two options of a recipe file are for training, as are its device and its threads.
+        options=options.adapted(data_threads=0, progress=False),
         workers=workers,
         splits=("test",),
         weights_of=earlier_run(file, recipe),

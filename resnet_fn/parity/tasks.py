@@ -6,6 +6,7 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
+from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import DECREASING
 from resnet_fn.config.setting_names import flag_name
@@ -73,6 +74,8 @@ def plan_asked_for(asked: Asked) -> Plan:
         named = Recipe.from_draft(recipes.load_recipe(asked.recipe or RECIPE).complete())
         size, settings = asked.batch_size or 4, dict(asked.settings)
         recipe = ladder_recipe(named, size, asked.learning_rate, settings)
+        if lost := sorted(named.chosen.keys() - recipe.chosen.keys()):
+            warn(f"{asked.recipe}: without effect beside the flags, so left out: {', '.join(lost)}")
         if asked.inputs:
             batches = _batches_of(asked.inputs)
         else:

@@ -167,13 +167,12 @@ def build_run(
     no model, this weights file determines the model. `custom` replaces the recipe's net and data.
     `custom.loss`, if any, replaces the recipe's loss.
     """
-    # options that have no effect are an error
+    # options that the user chose and that have no effect are an error
     draft_of(recipe, RunOptions()).complete(options.chosen_values(), resumes=bool(checkpoint))
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
     source = None
-    # Before `read_start`, which counts what it takes from weights as chosen.
-    strict = set() if checkpoint else _demanded(recipe)
+    demanded = set() if checkpoint else _demanded(recipe)
     if not custom and not checkpoint:
         recipe, source = read_start(recipe)
         check_buildable(recipe)
@@ -194,7 +193,7 @@ def build_run(
     custom_loss = custom.loss if custom else None
     feed = make_feed(dataset, recipe, workers, options.feed)
     total = recipe.epochs * feed.updates_per_epoch
-    too_short = check_lengths(recipe, feed.updates_per_epoch, strict)
+    too_short = check_lengths(recipe, feed.updates_per_epoch, demanded)
     blank = blank_batch(
         dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed
     )
@@ -206,7 +205,7 @@ def build_run(
     net = custom.net if custom else build_net(recipe, dataset.input)
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
-    first = start_from(net, source, recipe, dataset.classes, strict) if source else []
+    first = start_from(net, source, recipe, dataset.classes, demanded) if source else []
     if recipe.dataset == "imagefolder" and not (source or checkpoint):
         first = describe_random_start(recipe.model, len(dataset.train))
     masks = make_masks(recipe, net, workers)

@@ -21,7 +21,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.packages import installed_version
 from resnet_fn.config.printing import shell_words, warn
 from resnet_fn.config.recipe import PREPARATION, Recipe
-from resnet_fn.config.rules import RULES, dropped
+from resnet_fn.config.rules import RULES, without_effect
 from resnet_fn.config.stored import recipe_from_dict
 from resnet_fn.config.values import show_value, to_dict
 from resnet_fn.data.feed import Feed
@@ -36,7 +36,7 @@ from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, REASON, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
 from resnet_fn.telemetry import read_log
-from resnet_fn.weights.preparation import typed_preparation
+from resnet_fn.weights.preparation import chosen_preparation
 
 _BLOCK = "samples at a time in evaluation"  # name in `parallel_layout`
 
@@ -224,12 +224,12 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
         theirs |= settings_read_by(began.optimizer, theirs)
     ours |= {name: theirs[name] for name in _kept_settings(recipe, checkpoint)}
     if recipe.weights:  # these settings come from the weights, unless the user chose them
-        preparation = typed_preparation(recipe)
+        preparation = chosen_preparation(recipe)
         ours |= {name: theirs[name] for name in PREPARATION if name not in preparation}
     if not recipe.model:  # the weights determined the model when the run began
         ours |= {
             "model": theirs["model"],
-            "norm": theirs["norm"],
+            "norm": recipe.norm if "norm" in recipe.chosen else theirs["norm"],
             "stem": recipe.stem or theirs["stem"],
         }
     keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]
@@ -262,8 +262,9 @@ def _kept_settings(recipe: Recipe, checkpoint: Checkpoint) -> dict[str, str]:
     known = {*checkpoint.state["recipe"], *recipe.chosen}
     why = "because the run began with a version that lacks this setting"
     of_new_runs = [rule for rule in RULES if rule.only_new_runs]
-    without_effect = dropped(vars(recipe), of_new_runs)
-    useless = dict.fromkeys(without_effect, "because it has no effect in this run")
+    useless = dict.fromkeys(
+        without_effect(vars(recipe), of_new_runs), "because it has no effect in this run"
+    )
     return useless | {name: why for name in vars(recipe) if name not in known}
 
 
@@ -291,7 +292,7 @@ def options_here(options: Any) -> tuple[RunOptions, list[str]]:
     if "data_threads" in options.chosen or options.data_threads <= most:
         return options, []
     note = f"data_threads {options.data_threads} becomes {most}, the number of CPUs here"
-    return options.changed(data_threads=most), [note]
+    return options.adapted(data_threads=most), [note]
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:

@@ -53,18 +53,18 @@ def _check(step: int, total: int, warmup: int) -> None:
 
 
 def check_lengths(
-    recipe: Recipe, updates_per_epoch: float, chosen: Collection[str] = ()
+    recipe: Recipe, updates_per_epoch: float, demanded: Collection[str] = ()
 ) -> list[str]:
     """Return notes on settings in epochs that are too short for one update.
 
-    Raises ValueError if such a setting is in `chosen`, the user's flags.
+    Raises ValueError if such a setting is in `demanded`, the user's flags and keywords.
     """
     notes = []
     for name in ("warmup_epochs", "ema_start"):
         epochs = getattr(recipe, name)
         if epochs and not round(epochs * updates_per_epoch):
             text = f"not more than half an update, of {updates_per_epoch:g} an epoch"
-            if name in chosen:
+            if name in demanded:
                 fix = f"give {math.ceil(1e4 / updates_per_epoch) / 1e4:g} or more, or leave it out"
                 raise ValueError(f"{name}: {epochs:g} is {text}; {fix}")
             notes.append(f"{name} {epochs:g} has no effect: it is {text}")

@@ -202,7 +202,8 @@ def load_weights(
 def name_model(recipe: Recipe, source: WeightFile | None) -> tuple[Recipe, tuple[str, ...]]:
     """Return the recipe, and notes on settings that it loses.
 
-    If the recipe has no model, take the model, the norm and a missing stem from the weights. What
+    If the recipe has no model, take the model and a missing stem from the weights, and the norm
+    unless the user chose one. What
     the user chose and the net does not suit is an error; what a recipe has is left out with a note.
     """
     if recipe.model:
@@ -220,9 +221,10 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> tuple[Recipe, tuple
     if source.style == "ours" and not source.model and (unsure := ambiguity(model["name"])):
         warn(f"{source.path}: {unsure}")
     stem = "" if model["stem"] == MODELS[model["name"]].stem else model["stem"]
-    its = {"model": model["name"], "stem": recipe.stem or stem, "norm": model["norm"]}
-    named = draft_of(recipe).complete({**recipe.chosen_values(), **its})
-    return Recipe.from_draft(named), named.drop_notes
+    norm = recipe.norm if "norm" in recipe.chosen else model["norm"]
+    its = {"model": model["name"], "stem": recipe.stem or stem, "norm": norm}
+    left_out = draft_of(recipe).complete({**recipe.chosen_values(), **its}).drop_notes
+    return recipe.adapted(**its), left_out
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
@@ -254,20 +256,20 @@ def start_from(
     source: WeightFile,
     recipe: Recipe,
     classes: Sequence[str],
-    chosen: Collection[str] = (),
+    demanded: Collection[str] = (),
 ) -> list[str]:
     """Load weights into a net before training, and return lines that describe the weights.
 
     The last layer of the net is not changed if the weights are for other classes, or if the recipe
     sets `reset_head`. If the weights replace all parameters, an `initialisation` raises ValueError
-    if it is in `chosen`, the user's flags, and is a line otherwise.
+    if it is in `demanded`, the user's flags and keywords, and is a line otherwise.
     """
     new = other_classes(source, classes) or ("as --reset-head wants" if recipe.reset_head else "")
     is_usual = recipe.initialisation == Recipe.declarations["initialisation"].default
     useless = ""
     if not (is_usual or new):
         useless = "has no effect, because the weights replace all parameters"
-    if useless and "initialisation" in chosen:
+    if useless and "initialisation" in demanded:
         raise ValueError(f"initialisation: {recipe.initialisation!r} {useless}; leave it out")
     try:
         load_weights(net, source, bool(new))

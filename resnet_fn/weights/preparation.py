@@ -150,11 +150,11 @@ def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[
     evaluation has 128 pixels, too, and the crop keeps the weights' share of an image. A recipe that
     has one size for training and another for evaluation keeps its size for training.
     """
-    typed = typed_preparation(recipe)
+    chosen = chosen_preparation(recipe)
     if source is None:
-        return recipe, [_UNKNOWN] if recipe.of_files and not typed - {"image_size"} else []
-    wanted = _wanted(recipe, source, typed)
-    taken = {name: value for name, value in wanted.items() if name not in typed}
+        return recipe, [_UNKNOWN] if recipe.of_files and not chosen - {"image_size"} else []
+    wanted = _wanted(recipe, source, chosen)
+    taken = {name: value for name, value in wanted.items() if name not in chosen}
     if taken.get("eval_size") == taken.get("image_size", recipe.image_size):
         taken["eval_size"] = 0  # as in training
     lines = []
@@ -163,12 +163,12 @@ def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[
     kept = []
     for name, its in wanted.items():
         ours = getattr(recipe, name)
-        if name in typed and ours != its:
+        if name in chosen and ours != its:
             kept.append(f"{name} {show_value(ours)}, not {show_value(its)}")
     if kept:
         lines.append(f"preparation as given: {'; '.join(kept)} (from {source.origin})")
-    new = recipe.changed(**taken)
-    if "eval_resize" in typed and new.eval_resize != recipe.eval_resize:
+    new = recipe.adapted(**taken)
+    if "eval_resize" in chosen and new.eval_resize != recipe.eval_resize:
         raise ValueError(
             f"eval_resize: {recipe.eval_resize} is below the {new.evaluation_size} pixels of "
             f"{source.origin}; give --eval-size, too, or leave it out"
@@ -176,7 +176,7 @@ def take_over(recipe: Recipe, source: Preparation | None) -> tuple[Recipe, list[
     return new, [*lines, *source.notes]
 
 
-def typed_preparation(recipe: Recipe) -> set[str]:
+def chosen_preparation(recipe: Recipe) -> set[str]:
     """Return the names of the settings in `PREPARATION` to which the user gave a value.
 
     A size of 0 is a value, but an empty mean, deviation or filter stands for that of the weights.
@@ -188,20 +188,20 @@ def typed_preparation(recipe: Recipe) -> set[str]:
     }
 
 
-def _wanted(recipe: Recipe, source: Preparation, typed: set[str]) -> dict[str, Any]:
-    """Return the settings of `source` for the recipe's data set, if the settings `typed` stay."""
+def _wanted(recipe: Recipe, source: Preparation, chosen: set[str]) -> dict[str, Any]:
+    """Return the settings of `source` for the recipe's data set, if the settings `chosen` stay."""
     names = ("mean", "std", "interpolation") if recipe.of_files else ("mean", "std")
     known = {name: getattr(source, name) for name in names}
     wanted: dict[str, Any] = {name: value for name, value in known.items() if value}
     if not source.image_size or source.of_files != recipe.of_files:
         return wanted  # the size of photographs is not for small images in memory
-    two_sizes = recipe.eval_size and "eval_size" not in typed
+    two_sizes = recipe.eval_size and "eval_size" not in chosen
     if not two_sizes:
         wanted["image_size"] = source.image_size
-    if two_sizes or "image_size" not in typed:
+    if two_sizes or "image_size" not in chosen:
         wanted["eval_size"] = source.eval_size
     if source.crop:
-        after = {**vars(recipe), **{name: wanted[name] for name in wanted.keys() - typed}}
+        after = {**vars(recipe), **{name: wanted[name] for name in wanted.keys() - chosen}}
         wanted["eval_resize"] = source.resize(after["eval_size"] or after["image_size"])
     return wanted
 

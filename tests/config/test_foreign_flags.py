@@ -171,7 +171,7 @@ def test_an_unknown_net_fails_before_data_is_read(raises_line, tmp_path):
 
 def test_options_in_python_get_the_same_advice(raises_line):
     with raises_line(
-        "runoptions: unknown setting 'num_workers'",
+        "options: unknown setting 'num_workers'",
         "give data_threads N",
         "resnet_fn.launch --workers N",
     ):

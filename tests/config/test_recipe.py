@@ -110,7 +110,7 @@ def test_help_shows_the_settings_types():
         ),
         (lambda: RunOptions(device="GPU"), "device: 'GPU' |CPU, Ascend"),
         (lambda: Recipe(log_every=5), "recipe: |'log_every'|setting of RunOptions"),
-        (lambda: RunOptions(epochs=5), "runoptions: |'epochs'|setting of Recipe"),
+        (lambda: RunOptions(epochs=5), "options: |'epochs'|setting of Recipe"),
         (lambda: RunOptions(resume=""), "resume: ''|give auto or a path"),
     ],
 )

@@ -194,6 +194,16 @@ def test_a_last_layer_of_several_parts_makes_room(net, written):
         load_weights(net, "a.safetensors")
 
 
+def test_a_chosen_norm_stays_beside_weights(written, raises_line):
+    written("a.safetensors")
+    recipe = Recipe(model="", norm="none", weights="a.safetensors")
+    recipe, weights = read_start(recipe)
+    assert (recipe.model, recipe.norm) == ("resnet8", "none")
+    net = create_model(recipe.model, num_classes=3, norm=recipe.norm)
+    with raises_line("weights: ", "norm", "--norm batch"):
+        start_from(net, weights, recipe, ())
+
+
 def test_settings_of_norms_are_named_without_norms(written, raises_line):
     written("a.safetensors", norm="none")
     weights = read_weights("a.safetensors")

@@ -145,6 +145,11 @@ def test_a_dropped_resize_is_the_files(hub):
     assert (taken.eval_size, taken.eval_resize) == (320, 355)
 
 
+def test_what_weights_bring_is_not_chosen(hub):
+    recipe, _ = finetuned(hub(RA4), image_size=160, mean=())
+    assert {*recipe.chosen} == {"weights", "image_size"}
+
+
 def test_a_copy_has_not_chosen_what_rules_drop():
     recipe = recipes.finetune(weights="w.ckpt", eval_resize=256).changed(image_size=320)
     assert recipe.eval_resize == 0
