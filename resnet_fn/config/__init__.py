@@ -17,7 +17,7 @@ To read the settings, follow one setting:
     shared_flags      flags of several commands, and flags that are made of settings
 
 Words: a setting is *given* if it is laid over others, *written* if a flag or a file gives it for
-this run, *chosen* if the user did and no rule has changed it, *extended* if a file has it that the
+this run, *chosen* if the user did and it has an effect, *extended* if a file has it that the
 user's file extends, and *dropped* if nothing uses it; a draft is *resolved* by checks and rules;
 what a run or checkpoint has of its settings is *stored*.
 

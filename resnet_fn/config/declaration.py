@@ -15,6 +15,7 @@ through `convert` and `fault`.
 import dataclasses
 import math
 import numbers
+import os
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
@@ -42,8 +43,8 @@ class Declaration:
     group: str  # the title above its flags in --help, and above its lines in a run's recipe.toml
     default: Any  # an int, float, bool, str or tuple of floats; values have the default's type
     meaning: str  # the text of --help
-    # Shown in --help. PATH lets workers have different values, and PIXELS adds a hint to the error
-    # of a value such as 224x224.
+    # Shown in --help. With PATH, ~ is the home folder, and workers may have different values; PIXELS
+    # adds a hint to the error of a value such as 224x224.
     unit: str = ""
     _: dataclasses.KW_ONLY  # the fields below are given by keyword only
     aliases: tuple[str, ...] = ()  # other names of the flag
@@ -55,10 +56,10 @@ class Declaration:
     within: str = ""
     per_worker: bool = False  # whether workers may have different values
     compared: bool = True  # whether the ladder accepts a recipe that changes the setting
-    # The value that the setting gets if a rule drops it, because nothing uses it. None: the default.
+    # The value that the setting gets if a rule drops it, because nothing uses it: False for nesterov,
+    # which is on by default. None: the default.
     dropped_to: Any = None
-    expands_home: bool = True  # whether ~ at the start of a text is the user's home folder
-    name: str = ""  # of the class's attribute
+    name: str = dataclasses.field(default="", init=False)  # of the class's attribute
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take the name of the class's attribute. Python calls this method."""
@@ -102,6 +103,8 @@ class Declaration:
             return _as_float(value)
         if wanted is int and _is_number(value, numbers.Integral):
             return int(value)  # NumPy's, too
+        if self.unit == PATH and isinstance(value, os.PathLike):
+            return os.fspath(value)
         if wanted is bool and isinstance(value, np.bool_):
             return bool(value)
         if wanted is tuple and isinstance(value, list | tuple):

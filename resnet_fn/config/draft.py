@@ -4,7 +4,7 @@
 A value comes from a recipe, from a line of the user's recipe file or of one that it extends, or
 from a flag. A flag is stronger than a file's line, which is stronger than a recipe. `RULES` list
 which settings need certain values of others. A setting that needs a value which a stronger one does
-not have is usually dropped, with a note if somebody asked for its value. What the user chose (a
+not have is usually dropped, with a note unless it is a default. What the user chose (a
 flag, or a line of the user's own file) is dropped only for what is stronger; else that is an error:
 
     draft = settings.draft_of(recipes.recipe("imagenet_resnet50_v1"), RunOptions())
@@ -18,14 +18,11 @@ flag, or a line of the user's own file) is dropped only for what is stronger; el
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from resnet_fn.config.declaration import Declaration
-from resnet_fn.config.rules import RULES, Replace, Rule
-from resnet_fn.config.values import expand_home, show_value
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+from resnet_fn.config.declaration import PATH, Declaration
+from resnet_fn.config.rules import RULES, Replace, Rule, without_effect
+from resnet_fn.config.values import NOTHING, expand_home, show_value
 
 
 class Source(enum.IntEnum):
@@ -48,8 +45,8 @@ class SourcedValue(NamedTuple):
     value: Any  # can have a wrong type before the checks
     source: Source = Source.RECIPE
     line: str = ""  # the value's line in a file, "mine.toml line 3"; "" if no file gives it
-    # Whether a rule has set the value. Then `source` is that of the setting that won, so that this
-    # value is as strong in later rules.
+    # Whether a rule has set the value. Nobody chose it then, so that any later rule may change it.
+    # `source` is that of the setting that won: it counts if another setting needs this value.
     by_rule: bool = False
 
     @property
@@ -76,25 +73,20 @@ class SourcedValue(NamedTuple):
         # empty text ask for nothing.
         return self.is_chosen and bool(self.value)
 
-    @property
-    def needs_note(self) -> bool:
-        """Return whether the user should hear that the value is dropped."""
-        return self.is_chosen or self.value != self.declared.default
-
     def gives_way_to(self, source: Source) -> bool:
         """Return whether a rule may change this value for one with this source. What the user chose
         gives way only to what is stronger.
         """
-        return source > self.source or not self.is_chosen
+        return not self.is_chosen or source > self.source
 
     def set_by_rule(self, value: Any, source: Source) -> "SourcedValue":
         """Return the value that a rule gives to this setting for one with this source."""
         return SourcedValue(self.declared, value, source, by_rule=True)
 
     def converted(self) -> "SourcedValue":
-        """Return this value with its setting's type. In the user's texts, ~ is the home folder."""
+        """Return this value with its setting's type. In paths of the user, ~ is the home folder."""
         value = self.declared.convert(self.value)
-        if self.is_chosen and isinstance(value, str) and self.declared.expands_home:
+        if self.is_written and isinstance(value, str) and self.declared.unit == PATH:
             value = expand_home(value)
         return self._replace(value=value)
 
@@ -105,7 +97,7 @@ class Draft:
 
     values: Mapping[str, SourcedValue]
 
-    def resolve(self, given: Mapping[str, Any] = _NOTHING, *, resumes: bool = False) -> "Resolved":
+    def resolve(self, given: Mapping[str, Any] = NOTHING, *, resumes: bool = False) -> "Resolved":
         """Return this draft with the flags `given` over its values, after all checks.
 
         Values get their settings' types where that is possible. Then each is checked by itself, and
@@ -122,7 +114,7 @@ class Draft:
             resolution.apply(rule)
         return Resolved(resolution.values, tuple(resolution.notes), tuple(resolution.faults))
 
-    def complete(self, given: Mapping[str, Any] = _NOTHING, *, resumes: bool = False) -> "Resolved":
+    def complete(self, given: Mapping[str, Any] = NOTHING, *, resumes: bool = False) -> "Resolved":
         """Return what `resolve` returns, or raise a ValueError that lists all faults."""
         resolved = self.resolve(given, resumes=resumes)
         if resolved.faults:
@@ -142,12 +134,18 @@ class Resolved(Draft):
     faults: tuple[str, ...]  # errors of invalid settings, and of broken rules that changed nothing
 
     def sources_of_chosen(self) -> dict[str, Source]:
-        """Return the settings that the user chose and no rule has changed, with their sources."""
-        return {name: sourced.source for name, sourced in self.values.items() if sourced.is_chosen}
+        """Return the settings in use that the user chose, with their sources."""
+        in_use = self.in_use()
+        return {
+            name: sourced.source
+            for name, sourced in self.values.items()
+            if sourced.is_chosen and name in in_use
+        }
 
-    def names_by_rule(self) -> set[str]:
-        """Return the names of the settings whose values a rule has set."""
-        return {name for name, sourced in self.values.items() if sourced.by_rule}
+    def in_use(self) -> set[str]:
+        """Return the settings that have an effect, and whose values no rule has set."""
+        by_rule = {name for name, sourced in self.values.items() if sourced.by_rule}
+        return self.values.keys() - by_rule - without_effect(self.plain_values())
 
 
 class _Resolution:
@@ -175,12 +173,14 @@ class _Resolution:
         for name in rule.names:
             if not self._is_valid(name) or not self.values[name].asks_for_something:
                 continue
-            if isinstance(rule.on_break, Replace):
-                self._replace(rule, rule.on_break.value, name, text)
-            elif rule.on_break == "drop":
-                self._drop(rule, name, text)
-            else:
-                self._add_fault(name, text)
+            match rule.on_break:
+                case Replace(value):
+                    (other,) = rule.reads
+                    self._replace(other, value, name, text)
+                case "drop":
+                    self._drop(rule, name, text)
+                case "error":
+                    self._add_fault(name, text)
 
     def _applies(self, rule: Rule) -> bool:
         """Return whether a rule applies to this run. One for new runs does if a setting that it has
@@ -202,15 +202,13 @@ class _Resolution:
             self._add_fault(name, text)
             return
         self.values[name] = setting.set_by_rule(setting.declared.dropped_to, strength)
-        if setting.needs_note:
+        # SGD's nesterov, which is on by default, goes without a note
+        if setting.is_chosen or setting.value != setting.declared.default:
             shown = show_value(setting.value)
             self.notes.append(f"{name} {shown} is left out: it {_reason(text)}")
 
-    def _replace(self, rule: Rule, value: Any, name: str, text: str) -> None:
-        """Give `value` to the setting that a broken rule reads for the setting `name`, or add a
-        fault.
-        """
-        (other,) = rule.reads
+    def _replace(self, other: str, value: Any, name: str, text: str) -> None:
+        """Give `value` to the setting `other` for the setting `name`, or add a fault."""
         replaced = self.values[other]
         strength = self.values[name].source
         if not replaced.gives_way_to(strength):

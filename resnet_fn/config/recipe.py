@@ -42,7 +42,6 @@ class Recipe(Settings):
         "custom",
         "name of the recipe, used to name the run folder",
         per_worker=True,
-        expands_home=False,
     )
 
     dataset: str = _data(
@@ -237,7 +236,7 @@ class Recipe(Settings):
     class_weights: str = _loss(
         "",
         "'balanced' or a file of lines CLASS WEIGHT; empty: weights 1",
-        per_worker=True,
+        PATH,
         compared=False,
     )
 

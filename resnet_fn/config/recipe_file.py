@@ -56,8 +56,7 @@ def read_recipe_file(
             )
         else:
             written_as[name] = written
-            # Converted now, in which ~ becomes the home folder: later the value may be that of an
-            # extended file, in which it does not.
+            # converted now, because --help shows these values
             values[name] = SourcedValue(_DECLARED[name], value, Source.FILE, line).converted()
     if faults:
         raise ValueError("; ".join(faults))
@@ -84,8 +83,8 @@ def _read_extended(
     if file.resolve() in extended_by:
         raise ValueError(f"{extends} extends itself; name another recipe")
     draft = read_recipe_file(file, named, extended_by)
-    # An error here means that the extended file is not valid by itself. The result is not used: this
-    # file may change what the rules read, and only later is it known whether the run is new.
+    # Checked by itself, so that its errors have its lines. The result is not used: this file may
+    # change what the rules read, and only later is it known whether the run is new.
     draft.complete(resumes=True)
     extended = {}
     for name, sourced in draft.values.items():

@@ -47,14 +47,14 @@ class Rule(NamedTuple):
     # What follows the setting in the note or error: a reason, and after ";" a fix. "{epochs}" is
     # replaced by the value of epochs.
     text: str
-    # What happens to each setting that needs a broken condition, unless its value asks for nothing
-    # (`SourcedValue.asks_for_something`):
-    #   "drop"    it gives way to those that the condition reads, and gets `dropped_to`
-    #   Replace   what the condition reads gives way to it, and gets the value of `Replace`
-    #   "error"   an error
-    # What the user chose gives way only to what is stronger, by `Source`; else that is an error of
-    # the setting that needs the condition. For what `Replace` changes there is a note, and for what
-    # is dropped if somebody asked for its value.
+    # What happens if the condition is broken, for each of the rule's settings that asks for
+    # something (`SourcedValue.asks_for_something`):
+    #   "drop"    The setting gets `dropped_to`, with a note unless it is a default. An error if the
+    #             user chose it, and nothing that the condition reads is stronger, by `Source`.
+    #   Replace   What the condition reads gets this value, with a note. An error if the user chose
+    #             that one, and the setting is not stronger.
+    #   "error"   An error.
+    # Errors are of the setting, not of what the condition reads.
     on_break: Literal["drop", "error"] | Replace = "drop"
     # whether stored runs, which may be older than the rule, and commands that resume one need not
     # obey it
@@ -256,7 +256,9 @@ RULES = (
     ),
     Rule(
         "eval_resize",
-        lambda eval_resize, eval_size, image_size: eval_resize >= (eval_size or image_size),
+        lambda eval_resize, eval_size, image_size: (
+            not eval_resize or eval_resize >= (eval_size or image_size)
+        ),
         "is below the crop (eval_size {eval_size}, image_size {image_size}); give 0",
     ),
     # mixing of images
@@ -385,7 +387,7 @@ RULES = (
 def without_effect(settings: Mapping[str, Any], rules: Iterable[Rule] = RULES) -> set[str]:
     """Return the names in `settings` that have no effect, by those of `rules` that drop them.
 
-    All settings count as equally strong.
+    As if the user had chosen none of them. Default values are among them, too.
     """
     return {
         name

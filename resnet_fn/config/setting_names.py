@@ -1,11 +1,11 @@
 """Names of settings: which there are, what is wrong with others, and the flags made of them."""
 
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
 
 from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.foreign_flags import advice_on_setting
 from resnet_fn.config.hints import suggest_name
+from resnet_fn.config.values import NOTHING
 
 
 def all_names(declarations: Mapping[str, Declaration]) -> dict[str, str]:
@@ -26,7 +26,7 @@ def check_names(
     *,
     caller: str,
     useless: Collection[str] = (),
-    classes: Mapping[str, str] = MappingProxyType({}),
+    classes: Mapping[str, str] = NOTHING,
 ) -> None:
     """Raise a ValueError, which starts with `caller`, that lists those of `names` which are no
     settings. An alias is none, because only flags and recipe files may use it.
@@ -39,9 +39,11 @@ def check_names(
     faults = []
     for name in names:
         if name not in declarations:
-            hint = hint_for_setting(name, useful)
-            if name in classes:
-                hint = f"it is a setting of {classes[name]}"
+            hint = (
+                f"it is a setting of {classes[name]}"
+                if name in classes
+                else hint_for_setting(name, useful)
+            )
             faults.append(f"{caller}: unknown setting {name!r}; {hint}")
     if faults:
         raise ValueError("; ".join(faults))

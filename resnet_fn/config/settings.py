@@ -27,10 +27,8 @@ from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform, 
 
 from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.draft import Draft, Resolved, Source, SourcedValue
-from resnet_fn.config.rules import without_effect
 from resnet_fn.config.setting_names import check_names
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+from resnet_fn.config.values import NOTHING
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)  # for type checkers and editors
@@ -42,8 +40,8 @@ class Settings:
             keep_last: int = setting("logs and checkpoints", 3, "checkpoints to keep")
 
     `vars` has the values by name. `chosen` has where each setting comes from that the user chose,
-    by a flag, a line of the recipe file or a keyword, unless a rule has changed it since, or nothing
-    uses it any more. `==` ignores it.
+    by a flag, a line of the recipe file or a keyword, and that has an effect. A setting that a rule
+    has changed is not in it. `==` ignores it.
     """
 
     __slots__ = ("chosen",)  # so that `vars` has the settings and nothing else
@@ -71,16 +69,17 @@ class Settings:
 
     def __init__(self, **keywords: Any) -> None:
         """Take the defaults, with the keywords over them, after all checks."""
-        resolved = self._with(type(self), keywords)
+        resolved = self._completed(type(self), keywords)
         self._fill(resolved.plain_values(), resolved.sources_of_chosen())
 
     @classmethod
     def from_draft(cls, draft: Resolved) -> Self:
         """Make a recipe or options of a draft without faults."""
+        assert not draft.faults
         return cls.unchecked(draft.plain_values(), draft.sources_of_chosen())
 
     @classmethod
-    def unchecked(cls, values: Mapping[str, Any], chosen: Mapping[str, Source] = _NOTHING) -> Self:
+    def unchecked(cls, values: Mapping[str, Any], chosen: Mapping[str, Source] = NOTHING) -> Self:
         """Make a recipe or options without checks.
 
         Missing settings get their defaults, and unknown names are ignored.
@@ -98,15 +97,15 @@ class Settings:
         wrong or has no effect, or if an older value contradicts it, as a warm-up of 10 epochs does
         to `epochs=5`.
         """
-        resolved = self._with(self, given)
-        values = resolved.plain_values()
-        lost = resolved.names_by_rule() | without_effect(values)
-        still_chosen = {name: self.chosen[name] for name in self.chosen if name not in lost}
-        return self.unchecked(values, still_chosen | resolved.sources_of_chosen())
+        resolved = self._completed(self, given)
+        in_use = resolved.in_use()
+        still_chosen = {name: self.chosen[name] for name in self.chosen if name in in_use}
+        chosen = still_chosen | resolved.sources_of_chosen()
+        return self.unchecked(resolved.plain_values(), chosen)
 
     def adapted(self, **values: Any) -> Self:
-        """Return a changed copy in which `values` do not count as chosen: they come from weights,
-        or from what the machine has.
+        """Return a changed copy in which `values` do not count as chosen, because they are not from
+        the user but, for example, from weights.
         """
         new = self.changed(**values)
         chosen = {name: source for name, source in new.chosen.items() if name not in values}
@@ -117,8 +116,10 @@ class Settings:
         return {name: getattr(self, name) for name in self.chosen}
 
     @classmethod
-    def _with(cls, base: "Settings | type[Settings]", given: Mapping[str, Any]) -> Resolved:
-        """Return the settings of `base`, or the defaults, with `given` over them."""
+    def _completed(cls, base: "Settings | type[Settings]", given: Mapping[str, Any]) -> Resolved:
+        """Return `given` over the values of `base`, after all checks. `base` is a recipe or options,
+        or the class, which has the defaults.
+        """
         check_names(given, cls.declarations, caller=cls.title, classes=cls._classes)
         return draft_of(base).complete(given)
 

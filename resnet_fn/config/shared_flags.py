@@ -12,6 +12,7 @@ from resnet_fn.config.declaration import Declaration
 from resnet_fn.config.hints import hint_for_square_size
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.setting_names import flag_name
+from resnet_fn.config.settings import Settings
 
 # Arguments of `add_argument`.
 WHICH: dict[str, Any] = {
@@ -79,7 +80,7 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 
 def add_setting_flags(
     parser: Parser,
-    *configs: Any,
+    *configs: Settings,
     skip: Collection[str],
     first: Sequence[str] = (),
     shown: Collection[str] = (),
@@ -126,7 +127,7 @@ def _arguments_of(declared: Declaration) -> dict[str, Any]:
     return {**arguments, "type": declared.parse, "metavar": metavar}
 
 
-def settings_in(parsed: argparse.Namespace, *settings_classes: Any) -> dict[str, Any]:
+def settings_in(parsed: argparse.Namespace, *settings_classes: type[Settings]) -> dict[str, Any]:
     """Return the parsed values of the settings of `settings_classes`."""
     known = {name for settings_class in settings_classes for name in settings_class.declarations}
     return {name: value for name, value in vars(parsed).items() if name in known}

@@ -7,7 +7,6 @@ from resnet_fn.config.draft import Draft, Source
 from resnet_fn.config.optimizers import OPTIMIZERS
 from resnet_fn.config.options import OF_ONE_START, RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.rules import without_effect
 from resnet_fn.config.setting_names import check_names
 from resnet_fn.config.settings import AnySettings, draft_of
 
@@ -17,12 +16,8 @@ def recipe_from_dict(settings: Mapping[str, Any]) -> Recipe:
     # `Recipe(**settings)` would reject settings without effect, which a saved recipe may have; a
     # draft drops these.
     draft = draft_of(_stored_recipe(settings)).complete(resumes=True)
-    values = draft.plain_values()
-    # As in the recipe file that a run writes, all settings count as chosen that have an effect.
-    chosen = dict.fromkeys(
-        values.keys() - draft.names_by_rule() - without_effect(values), Source.FILE
-    )
-    return Recipe.unchecked(values, chosen)
+    # All settings in use count as those of a recipe file, which the run has written, too.
+    return Recipe.unchecked(draft.plain_values(), dict.fromkeys(draft.in_use(), Source.FILE))
 
 
 def draft_of_run(settings: Mapping[str, Any]) -> Draft:

@@ -1,7 +1,11 @@
 """These functions convert values of settings to what users type, to paths and to JSON."""
 
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # the default of arguments that are mappings
 
 
 def show_value(value: object) -> str:

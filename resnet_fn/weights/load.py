@@ -221,8 +221,11 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> tuple[Recipe, tuple
     if source.style == "ours" and not source.model and (unsure := ambiguity(model["name"])):
         warn(f"{source.path}: {unsure}")
     stem = "" if model["stem"] == MODELS[model["name"]].stem else model["stem"]
-    norm = recipe.norm if "norm" in recipe.chosen else model["norm"]
-    its = {"model": model["name"], "stem": recipe.stem or stem, "norm": norm}
+    its = {"model": model["name"]}
+    if not recipe.stem:
+        its["stem"] = stem
+    if "norm" not in recipe.chosen:
+        its["norm"] = model["norm"]
     left_out = draft_of(recipe).complete({**recipe.chosen_values(), **its}).drop_notes
     return recipe.adapted(**its), left_out
 

@@ -34,6 +34,16 @@ def test_no_rule_reads_what_a_later_rule_changes():
         below |= changed_by.get(rule.on_break, reads)
 
 
+def test_dropped_values_obey_the_rules_that_drop_them():
+    """With the other settings as they are by default."""
+    declarations = Recipe.declarations | RunOptions.declarations
+    for rule in rules.RULES:
+        if rule.on_break == "drop" and {*rule.names} & {*rule.reads}:
+            values = {name: declarations[name].default for name in rule.reads}
+            dropped = {name: declarations[name].dropped_to for name in rule.names}
+            assert not rule.broken_by(values | dropped), rule
+
+
 def test_a_rule_that_replaces_reads_one_setting():
     replacing = [rule for rule in rules.RULES if isinstance(rule.on_break, rules.Replace)]
     assert replacing
@@ -232,6 +242,9 @@ def test_what_nothing_uses_any_more_is_not_chosen():
     other = recipe.changed(policy="trivialaugment", precision="fp32")
     assert other == Recipe(**other.chosen_values())
     assert {*other.chosen} == {"dataset", "policy", "precision"}
+    assert not Recipe(optimizer="adamw", nesterov=False).chosen.keys() & {"nesterov"}
+    automatic = recipes.imagenet_resnet50_v2(eval_resize=0).changed(seed=1)
+    assert {*automatic.chosen} == {"eval_resize", "seed"}
 
 
 def test_keywords_and_changed_values_count_as_chosen():

@@ -1,5 +1,7 @@
 """Laws of `Draft.resolve`, which merges a recipe, a recipe file and flags; and the list of flags."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -79,11 +81,12 @@ def test_resolving_twice_is_resolving_once(recipe):
             assert (values(again), again.faults) == (values(merged), ())
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numbers_of_numpy_and_paths_are_accepted():
     recipe = Recipe(epochs=np.int64(3), learning_rate=np.float32(0.5), mean=(np.float32(0.5), 1, 1))
     assert (recipe.epochs, recipe.learning_rate, recipe.mean) == (3, 0.5, (0.5, 1.0, 1.0))
     assert (type(recipe.epochs), type(recipe.learning_rate)) == (int, float)
     assert Recipe(flip=np.True_).flip is True
+    assert RunOptions(out_dir=Path("runs") / "mine").out_dir == "runs/mine"
     with pytest.raises(ValueError, match="epochs: True is not a whole number"):
         Recipe(epochs=True)
     with pytest.raises(ValueError, match=r"mean: array\(.* is not a list of numbers"):

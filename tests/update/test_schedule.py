@@ -60,10 +60,10 @@ def test_a_whole_recipe_fits_into_a_few_updates():
 
 
 @pytest.mark.parametrize("name", ["warmup_epochs", "ema_start"])
-def test_chosen_lengths_below_half_an_update_are_errors(name, raises_line, says):
+def test_demanded_lengths_below_half_an_update_are_errors(name, raises_line, says):
     recipe = Recipe(ema=0.9, **{name: 0.05})  # of 10 updates an epoch: half an update
     assert check_lengths(recipe, 15) == []
     (note,) = check_lengths(recipe, 10)
     says(note, f"{name} 0.05", "no effect", "not more than half an update, of 10 an epoch")
     with raises_line(f"{name}: 0.05", "of 10 an epoch", "give 0.1 or more"):
-        check_lengths(recipe, 10, chosen=(name,))
+        check_lengths(recipe, 10, demanded=(name,))
