@@ -140,7 +140,8 @@ def main(arguments: Sequence[str]) -> int:
     with cli.as_usage_error():
         if parsed.json:
             check_output("--json", parsed.json, has_keys(("loss", "count")))
-        file = load_recipe(parsed.recipe).complete(changes) if weights else None
+        draft = load_recipe(parsed.recipe) if weights else None
+        file = draft.complete(changes) if draft else None
     from resnet_fn.evaluation.evaluate import describe_test, evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.task import all_metrics, describe_scores
     from resnet_fn.report.plots import available
@@ -179,7 +180,10 @@ def main(arguments: Sequence[str]) -> int:
     if join().is_main:
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
-        say(*(file.drop_notes if file else ()), *dataset.notes, stream=sys.stderr)
+        if draft and file:  # what the file itself leaves out is for training
+            before = draft.resolve().drop_notes
+            say(*(note for note in file.drop_notes if note not in before), stream=sys.stderr)
+        say(*dataset.notes, stream=sys.stderr)
         say(f"{describe_scores(metrics, classes)} of {describe_test(dataset)}")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))

@@ -99,14 +99,14 @@ class Declaration:
         Other values stay unchanged.
         """
         wanted = type(self.default)
+        if isinstance(value, np.bool_):
+            value = bool(value)
         if wanted is float:
             return _as_float(value)
         if wanted is int and _is_number(value, numbers.Integral):
             return int(value)  # NumPy's, too
         if self.unit == PATH and isinstance(value, os.PathLike):
             return os.fspath(value)
-        if wanted is bool and isinstance(value, np.bool_):
-            return bool(value)
         if wanted is tuple and isinstance(value, list | tuple):
             return tuple(map(_as_float, value))
         if self.is_yes_no_auto and isinstance(value, bool):

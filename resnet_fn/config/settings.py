@@ -1,8 +1,8 @@
 """`Settings` is the base class of `Recipe` and `RunOptions`, whose attributes are the settings.
 
 Keywords are checked as flags are: the constructor keeps them, in the types of the settings, or
-raises an error. The other settings have their defaults, except those that have no effect beside
-the keywords or contradict them: a rule gives these another value.
+raises an error. The other settings have their defaults; a rule gives another value to a default
+that has no effect beside the keywords.
 
     Recipe(epochs=-1)              # ValueError: epochs: -1 is too small; give 1 or more
     recipe = Recipe(optimizer="adamw", seed=1)
@@ -155,7 +155,7 @@ class Settings:
         return hash(tuple(vars(self).values()))
 
     def __repr__(self) -> str:
-        """Return a call that makes the same settings, with those that are no defaults."""
+        """Return the class and the settings that are no defaults, as a call is written."""
         settings = ", ".join(
             f"{name}={value!r}"
             for name, value in vars(self).items()
@@ -190,7 +190,7 @@ def _signature_of(settings_class: type[Settings]) -> inspect.Signature:
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=declared.default,
-                annotation=types[name],
+                annotation=types.get(name, type(declared.default)),
             )
             for name, declared in settings_class.declarations.items()
         ]

@@ -229,9 +229,12 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequen
     if not recipe.model:  # the weights determined the model when the run began
         ours |= {
             "model": theirs["model"],
-            "norm": recipe.norm if "norm" in recipe.chosen else theirs["norm"],
+            "norm": theirs["norm"],
             "stem": recipe.stem or theirs["stem"],
         }
+        # what the norm has made useless was left out then, too
+        useless = without_effect(ours) - recipe.chosen.keys()
+        ours |= {name: theirs[name] for name in useless}
     keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]
     if not keys:
         return

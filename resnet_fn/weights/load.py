@@ -21,6 +21,7 @@ from resnet_fn.checkpoint.parameters import (
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.checkpoint.tensor_file import Arrays
 from resnet_fn.config.declaration import CUSTOM
+from resnet_fn.config.draft import Source
 from resnet_fn.config.hints import suggest_name
 from resnet_fn.config.printing import warn
 from resnet_fn.config.recipe import Recipe
@@ -203,7 +204,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> tuple[Recipe, tuple
     """Return the recipe, and notes on settings that it loses.
 
     If the recipe has no model, take the model and a missing stem from the weights, and the norm
-    unless the user chose one. What
+    unless a flag or keyword has one. What
     the user chose and the net does not suit is an error; what a recipe has is left out with a note.
     """
     if recipe.model:
@@ -224,10 +225,13 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> tuple[Recipe, tuple
     its = {"model": model["name"]}
     if not recipe.stem:
         its["stem"] = stem
-    if "norm" not in recipe.chosen:
+    notes: tuple[str, ...] = ()
+    if recipe.chosen.get("norm") is not Source.FLAG:
         its["norm"] = model["norm"]
-    left_out = draft_of(recipe).complete({**recipe.chosen_values(), **its}).drop_notes
-    return recipe.adapted(**its), left_out
+        if "norm" in recipe.chosen and recipe.norm != model["norm"]:
+            notes = (f"norm {model['norm']}, not {recipe.norm} (from {source.path})",)
+    resolved = draft_of(recipe).complete({**recipe.chosen_values(), **its})
+    return recipe.adapted(**its), (*notes, *resolved.drop_notes)
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:

@@ -86,6 +86,7 @@ def test_numbers_of_numpy_and_paths_are_accepted():
     assert (recipe.epochs, recipe.learning_rate, recipe.mean) == (3, 0.5, (0.5, 1.0, 1.0))
     assert (type(recipe.epochs), type(recipe.learning_rate)) == (int, float)
     assert Recipe(flip=np.True_).flip is True
+    assert RunOptions(check_files=np.True_).check_files == "yes"
     assert RunOptions(out_dir=Path("runs") / "mine").out_dir == "runs/mine"
     with pytest.raises(ValueError, match="epochs: True is not a whole number"):
         Recipe(epochs=True)

@@ -62,12 +62,14 @@ SMALL = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_re
 
 @pytest.fixture
 def evaluate_weights(folder, write_recipe, main):
-    """evaluate_weights(classes, **settings) runs the command on weights of so many classes."""
+    """evaluate_weights(classes, *flags, **settings) runs the command on weights of so many
+    classes.
+    """
 
-    def run_command(classes, **settings):
+    def run_command(classes, *flags, **settings):
         mindspore.save_checkpoint(create_model("resnet8", num_classes=classes), "net.ckpt")
         recipe = write_recipe({**SMALL, "data_dir": str(folder), **settings})
-        main("evaluate", "--weights", "net.ckpt", "--recipe", recipe)
+        main("evaluate", "--weights", "net.ckpt", "--recipe", recipe, *flags)
 
     return run_command
 
@@ -85,6 +87,16 @@ def test_evaluation_checks_files_as_the_recipe_file_says(
         evaluate_weights(3, check_files=check)
     # nothing beside the data
     assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]
+
+
+def test_lines_that_a_flag_makes_useless_are_named(evaluate_weights, capsys):
+    for flags, note in (
+        (["--eval-size", "16"], "eval_resize 8 is left out: it is below the crop"),
+        ([], ""),
+    ):
+        evaluate_weights(3, *flags)
+        lines = capsys.readouterr().err.splitlines()
+        assert [line[: len(note)] for line in lines if "left out" in line] == [note] * bool(note)
 
 
 def test_weights_for_other_classes_have_a_fix(evaluate_weights, raises_line):

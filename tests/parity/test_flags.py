@@ -11,6 +11,9 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.parity import commands, flags, tasks
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.trace.plan import Plan
@@ -44,6 +47,15 @@ def test_a_flags_schedule_drops_a_files_floor(raises_line):
     assert stepped[0] > stepped[-1] > 0
     with raises_line("min_learning_rate: 0.1 needs --schedule cosine or linear"):
         plan("--recipe my.toml --schedule step --milestones 10 --min-lr 0.1")
+
+
+def test_lines_that_flags_make_useless_are_named(write_recipe, capsys, says):
+    recipe = Recipe(optimizer="adamw", nesterov=False, beta2=0.9)
+    Path("run.toml").write_text(recipe_text(recipe, RunOptions()))  # as a run writes it
+    plan("--recipe run.toml")
+    assert capsys.readouterr().err == ""
+    plan("--recipe run.toml --optimizer sgd")
+    says(capsys.readouterr().err, "warning: run.toml", "left out: beta2")
 
 
 def test_a_steps_settings_come_from_recipe_and_flags():

@@ -333,6 +333,19 @@ def test_an_old_run_of_a_recipe_file_resumes(write_recipe, start, rejected):
     assert "(head_lr_factor 1.0 → 5.0)" in rejected(other, out_dir="run")
 
 
+def test_a_norm_of_weights_stays_in_the_resumed_run(start):
+    """The weights have no norms, so that the run began without the file's `sync_batchnorm`."""
+    values = {"model": "", "weights": "w.ckpt", "sync_batchnorm": True}
+    began = Recipe.unchecked(
+        {**values, "model": "resnet8", "norm": "none", "sync_batchnorm": False}
+    )
+    stored = {"update": 5, "best": None, "last": None, "recipe": to_dict(began)}
+    arrays = {"w": np.zeros(3, np.float32)}
+    found = write_checkpoint(RunFolder(Path("run")).checkpoint_path(5), arrays, arrays, stored)
+    again = Recipe.unchecked(values)
+    assert start(again, out_dir="run", resume="auto")[1].path == found
+
+
 def test_zero_equals_the_beta2_that_older_runs_stored(start, rejected):
     """Older versions stored each optimizer's own beta2, for which the default now has 0."""
     for optimizer, beta2 in (("adamw", 0.999), ("lion", 0.99), ("sgd", 0.999)):

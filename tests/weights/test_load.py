@@ -8,6 +8,7 @@ import pytest
 from mindspore import Parameter, Tensor
 
 from resnet_fn import convert
+from resnet_fn.config.draft import Source
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.inspect import __main__ as inspect
 from resnet_fn.models import create_model
@@ -199,6 +200,9 @@ def test_a_chosen_norm_stays_beside_weights(written, raises_line):
     recipe = Recipe(model="", norm="none", weights="a.safetensors")
     recipe, weights = read_start(recipe)
     assert (recipe.model, recipe.norm) == ("resnet8", "none")
+    in_file = Recipe.unchecked({"model": "", "norm": "none"}, {"norm": Source.FILE})
+    taken, (note,) = name_model(in_file, weights)
+    assert (taken.norm, note) == ("batch", "norm batch, not none (from a.safetensors)")
     net = create_model(recipe.model, num_classes=3, norm=recipe.norm)
     with raises_line("weights: ", "norm", "--norm batch"):
         start_from(net, weights, recipe, ())
