@@ -333,7 +333,7 @@ def test_an_old_run_of_a_recipe_file_resumes(write_recipe, start, rejected):
     assert "(head_lr_factor 1.0 → 5.0)" in rejected(other, out_dir="run")
 
 
-def test_a_norm_of_weights_stays_in_the_resumed_run(start):
+def test_a_resumed_run_keeps_its_weights_norm(start):
     """The weights have no norms, so that the run began without the file's `sync_batchnorm`."""
     values = {"model": "", "weights": "w.ckpt", "sync_batchnorm": True}
     began = Recipe.unchecked(
